@@ -12,11 +12,9 @@ from losscli.implementations.sandbox.confinement.seccomp import Refused
 
 PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 24, 38
 EVERY_FAMILY = range(socket.AF_VSOCK + 1)
-NAMESPACES = Refused("unshare setns mount umount2", "as Docker's usual filter")
-NEWER_CALLS = Refused(
-    "landlock_create_ruleset landlock_add_rule landlock_restrict_self mount_setattr",
-    "as a kernel of 2020",
-    errno.ENOSYS,
+NAMESPACES = Refused("unshare setns mount umount2")  # as Docker's usual filter
+NEWER_CALLS = Refused(  # as a kernel of 2020
+    "landlock_create_ruleset landlock_add_rule landlock_restrict_self mount_setattr", errno.ENOSYS
 )
 AS_IT_IS, CONTAINER = "as it is", "container"
 MODES: dict[str, tuple[Refused, ...] | None] = {

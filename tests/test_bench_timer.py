@@ -117,7 +117,7 @@ def test_mode_host_times_a_loop_that_ends_when_the_gpu_is_done():
         clock.spend(sum(pending))()
         pending.clear()
 
-    timer = HostTimer(wait, clock)
+    timer = HostTimer(wait=wait, clock=clock)
     warm = timer.warm_up(call)
     assert warm.repeats == 50  # 2 ms of calls that take 40 us alone
     pending.append(5.0)  # what was queued before is waited for before the clock is read

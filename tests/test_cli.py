@@ -263,7 +263,7 @@ def test_second_signal_kills_what_the_first_would_wait_for(monkeypatch, run, num
                     os.kill(os.getpid(), number)
                     written.append("the report")
                 finally:
-                    ended.append(process._process.wait(20))
+                    ended.append(process.wait(20))
 
     assert run(action) == EXIT_INTERRUPTED
     assert ended == [-signal.SIGKILL]
@@ -286,7 +286,7 @@ def test_end_during_an_import_kills_what_was_started(monkeypatch, capfd):
     monkeypatch.setattr(os, "_exit", lambda code: None)
     with Process(SLEEP) as process:
         interrupts.end_at_once()
-        assert process._process.wait(20) == -signal.SIGKILL
+        assert process.wait(20) == -signal.SIGKILL
     assert capfd.readouterr().err == "losscli: interrupted\n"
 
 

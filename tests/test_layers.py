@@ -63,7 +63,7 @@ WITH_TORCH = (
                 "timer",
             ),
             "local",
-            *("remote", "sandbox", "subject"),
+            *("sandbox", "subject"),
         )
     ),
     *(

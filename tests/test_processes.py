@@ -47,7 +47,7 @@ from losscli.errors import UnfitError
 from losscli.processes import Process
 process = Process([sys.executable, "-c", {BUSY!r}])
 process.channel.receive()
-os.write(1, str(process._process.pid).encode())
+os.write(1, str(process.pid).encode())
 os.kill(os.getpid(), 9)
 """
 

@@ -45,7 +45,7 @@ def run_jobs(clock, seconds, count):
         for number in range(count):
             progress.working_on(f"job {number}")
             clock.now += seconds
-            progress.finish_one()
+            progress.finished += 1
 
 
 def test_terminal_has_one_line_that_is_replaced_and_cleared(stderr):
@@ -94,7 +94,7 @@ def test_time_left_follows_the_weights_of_the_jobs():
     clock.now = 60.0
     assert progress.seconds_left() is None  # the guess was too short
     clock.now = 10.0
-    progress.finish_one()
+    progress.finished += 1
     assert progress.seconds_left() == 30.0
 
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from losscli.cases.case import Case
-from losscli.implementations import remote
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.builtin import of_file
 from losscli.implementations.errors import SubjectError
@@ -16,7 +15,7 @@ from losscli.implementations.sandbox import scratch
 from losscli.implementations.sandbox.client import Worker
 from losscli.implementations.sandbox.wire import Replied, Tunes
 from losscli.implementations.source import Source
-from losscli.implementations.subject import bind
+from losscli.implementations.subject import bind, share_build, workers
 from losscli.judge.job import Job
 from losscli.judge.judging import judge_job
 from losscli.processes.lock import LOCK
@@ -83,11 +82,11 @@ def test_the_next_worker_of_a_file_has_what_the_first_has_compiled(tmp_path):
     assert implementation.file
     with pytest.raises(SubjectError, match="compiled anew"):
         bind(implementation, case).send(Forward(problem.operands))
-    built = remote.share_build(implementation, "cpu")
-    remote.workers.end(implementation.file)
+    built = share_build(implementation, "cpu")
+    workers.end(implementation.file)
     loss = bind(built, case).send(Forward(problem.operands))
     Path(built.setting.built).unlink()
-    remote.workers.end(implementation.file)
+    workers.end(implementation.file)
     assert torch.isfinite(loss)
     assert [path.name for path in scratch.scratch_directory().iterdir()] == [LOCK]
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from losscli.implementations import remote
 from losscli.implementations.errors import SandboxError
 from losscli.implementations.sandbox import zygote
 from losscli.implementations.sandbox.client import Worker
@@ -17,6 +16,7 @@ from losscli.implementations.sandbox.scratch import scratch_directory
 from losscli.implementations.sandbox.worker_requests import TuningSeconds
 from losscli.implementations.sandbox.zygote import is_of_a_worker
 from losscli.implementations.source import Source
+from losscli.implementations.subject import workers
 from losscli.judge import first_look, judging
 from losscli.judge.job import Job
 from losscli.judge.judging import judge_job
@@ -85,7 +85,7 @@ def test_death_of_a_keeper_is_not_the_files(worker, reached):
 
 @pytest.mark.slow  # starts another, which imports torch
 def test_zygote_that_was_killed_is_named_and_replaced(worker, path):
-    killed = zygote.running().id
+    killed = zygote.running().pid
     os.kill(killed, signal.SIGKILL)
     error = error_of(worker)
     assert error.code == Code.INTERRUPTED
@@ -93,11 +93,11 @@ def test_zygote_that_was_killed_is_named_and_replaced(worker, path):
     another = Worker(Source.read(str(path)), "cpu")
     assert another.ask(TuningSeconds(), case=None) == 0
     another.end()
-    assert zygote.running().id != killed
+    assert zygote.running().pid != killed
 
 
 def test_zygote_that_was_stopped_goes_on(worker, path):
-    os.kill(zygote.running().id, signal.SIGSTOP)
+    os.kill(zygote.running().pid, signal.SIGSTOP)
     another = Worker(Source.read(str(path)), "cpu")
     assert another.ask(TuningSeconds(), case=None) == 0
     another.end()
@@ -112,7 +112,7 @@ def test_file_whose_keeper_is_killed_is_not_judged_and_the_next_one_is(path, mon
     job = Job(file=str(path), device="cpu", quick=True, timed=False)
 
     def kill_and_look(on, case):
-        keeper = remote.workers.of(on.implementation, "cpu").keeper
+        keeper = workers.of(on.implementation, "cpu").keeper
         worker = os.pidfd_open(child_of(keeper))
         os.kill(keeper, signal.SIGKILL)
         select.select([worker], [], [])  # until it has ended

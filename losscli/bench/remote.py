@@ -17,9 +17,9 @@ import torch
 from losscli.bench.passes import Contents, JudgedPass
 from losscli.cases.axes import GRAPH, PassName
 from losscli.implementations.process_state import reason_of
-from losscli.implementations.remote import RemoteSubject, changes_of
 from losscli.implementations.requests import toggle
 from losscli.implementations.sandbox.timed_requests import Flip, Loop, Sample, Samples, Time, WarmUp
+from losscli.implementations.subject import RemoteSubject, changes_of
 from losscli.implementations.timer import Call, Timer, Warm, sampling
 from losscli.reasons import Code, Reason
 from losscli.runs.records import FAIL, VerifyResult
@@ -85,8 +85,8 @@ class RemotePass(JudgedPass):
         """Warm up the worker, and forget earlier changes in its process."""
         changes_of(self.subject.implementation.file)
         if warm := self.run(partial(self.subject.send, WarmUp())):
-            self.peak_extra_bytes = warm.peak_extra_bytes
-            self.warm = Warm(self, 1, warm.host_seconds, name=self.name)
+            host_seconds, self.peak_extra_bytes = warm
+            self.warm = Warm(self, 1, host_seconds, name=self.name)
 
     def take(self, count: int) -> list[float]:
         """Take samples; the result of one of them may be judged."""

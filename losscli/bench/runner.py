@@ -25,7 +25,7 @@ from losscli.implementations import Implementation
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.local import LocalSubject
 from losscli.implementations.passes import PassFactory, gradients
-from losscli.implementations.remote import RemoteSubject, workers
+from losscli.implementations.subject import RemoteSubject, workers
 from losscli.implementations.timer import Timer, make_timer, needs_eviction
 from losscli.machine import memory
 from losscli.reasons import Code, Reason

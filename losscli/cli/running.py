@@ -93,7 +93,7 @@ def run_jobs(
                         break
                     progress.working_on(job.name)
                 else:
-                    progress.finish_one()
+                    progress.finished += 1
                     continue
             note("stopped at the first failure (--fail-fast)")
             break
@@ -136,7 +136,7 @@ def follow(
             status("")  # the item may go to the same terminal
             yield item
             raise_if_received()
-            progress.finish_one()
+            progress.finished += 1
             progress.working_on(what)
 
 

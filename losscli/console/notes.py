@@ -1,7 +1,4 @@
-"""Notes, and progress with the time left, on standard error; none with --quiet.
-
-Progress is a status line on a terminal, and a few lines in a log.
-"""
+"""Notes, and progress with the time left, on standard error; none with --quiet."""
 
 import os
 import shutil
@@ -67,7 +64,7 @@ def has_status() -> bool:
 
 
 class Progress(AbstractContextManager["Progress"]):
-    """A context that reports progress and the remaining time."""
+    """A context that shows progress: a status line on a terminal, a few lines in a log."""
 
     def __init__(
         self, weights: Sequence[float], *, guess: float | None = None, clock: Clock = time.monotonic
@@ -97,10 +94,6 @@ class Progress(AbstractContextManager["Progress"]):
             note(line)
             self._wait = min(2 * self._wait, LONGEST_WAIT)
             self._next_line = self._clock() + self._wait
-
-    def finish_one(self) -> None:
-        """Count a job as finished."""
-        self.finished += 1
 
     def seconds_left(self) -> float | None:
         """Return the estimated remaining time, or None."""

@@ -1,15 +1,12 @@
-"""How a case calls a third-party definition, and the errors of compilers and imports."""
+"""How a case calls a third-party definition."""
 
 import re
-from subprocess import CalledProcessError
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from losscli.build.diagnosis import placed_error
 from losscli.cases.case import Case
-from losscli.errors import BuildError, text_of
 from losscli.implementations.definitions import Definition
 from losscli.implementations.implementation import BoundLoss
 from losscli.implementations.sandbox.program import GRAD_OUTPUT, LOSS, Binding
@@ -17,8 +14,6 @@ from losscli.implementations.source import Source, signature_for
 
 _GRADIENT = re.compile("grad|upstream|cotangent|d(out|loss|y|l)|g(o|y|out)?$", re.IGNORECASE)
 """How names of grad_output start."""
-_OF_COMPILERS = ("CompilationError", "CppCompileError", "PTXASError")
-"""Errors of Triton and torch.compile, which may not be installed."""
 
 
 def binding(file: Source, case: Case, given: tuple[str, ...] = ()) -> Binding:
@@ -106,19 +101,3 @@ def mended(function: BoundLoss, case: Case) -> BoundLoss:
 def _given(signature: Any, case: Case) -> dict[str, Any]:
     known = {"reduction": case.reduction, **getattr(case.spec, "arguments", {}), **case.settings}
     return {name: value for name, value in known.items() if signature.takes(name)}
-
-
-def is_of_compiler(error: BaseException) -> bool:
-    """Tell whether an exception comes from a compiler or linker."""
-    if isinstance(error, BuildError | CalledProcessError) or type(error).__name__ in _OF_COMPILERS:
-        return True
-    cause = error.__cause__  # cpp_extension raises from what ended with an error
-    return cause is not None and is_of_compiler(cause)
-
-
-def first_error(error: BaseException, source: str = "", name: str = "") -> str:
-    """Return the first error of a compiler or import; ``source`` is the text of a file."""
-    lines = text_of(error).splitlines()
-    wrong = [line for line in lines if "error:" in line or "Error:" in line]
-    placed = placed_error(text_of(error), source, name)
-    return placed or (wrong or lines or [type(error).__name__])[0].strip()

@@ -8,12 +8,11 @@ import warnings
 from collections.abc import Callable, Iterable
 from functools import cache, partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from losscli.build.targets import Target, needed
 from losscli.build.toolchain import which
 from losscli.errors import UnfitError, UsageError, unknown
-from losscli.implementations import split
 from losscli.implementations.implementation import (
     CUSTOM,
     PLAIN,
@@ -24,9 +23,10 @@ from losscli.implementations.implementation import (
 )
 from losscli.implementations.other_projects import ONLY_SPLIT, PACKAGES, lacking
 from losscli.implementations.source import Source, is_file
-from losscli.losses import ELEMENT, HIDDEN_STATE, MODEL
+from losscli.losses import ELEMENT, HIDDEN_STATE, MODEL, aten, find_loss
 from losscli.machine.commands import command_in
-from losscli.machine.pytorch import torch
+from losscli.machine.pytorch import Tensor, torch
+from losscli.ranks.placements import CUTS, share
 from losscli.reasons import Code, Reason
 
 if TYPE_CHECKING:
@@ -39,20 +39,61 @@ warnings.filterwarnings("ignore", "Using a target size", UserWarning)
 def _custom(case: Case) -> BoundLoss:
     import losscli.functional  # noqa: F401 - defines the operators
 
-    return split.custom(case) if case.placement else case.spec.bound(case.reduction, case.params)
+    if not case.placement:
+        return case.spec.bound(case.reduction, case.params)
+    from losscli import sharded
+
+    settings = case.spec.settings(case.reduction, case.params)
+    # If ranks know all sizes, no call asks.
+    settings["sizes"] = [share(case.classes, case.ranks, n)[1] for n in range(case.ranks)]
+    function, names = getattr(sharded, case.spec.function_name), case.spec.names
+    return lambda *shards: function(**dict(zip(names, shards, strict=True)), **settings)
+
+
+def _of_whole(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
+    """Bind a formula of whole operands; it gathers those that are split over ranks."""
+    settings = {"reduction": case.reduction, **case.params}
+    if not case.placement:
+        return partial(formula, **settings)
+    from losscli.ranks.shards import PutTogether, shared, sum_of_ranks
+
+    cuts, classes, names = CUTS[case.loss], case.classes, case.spec.names
+
+    def together(shard: Tensor, dim: int) -> Tensor:
+        return cast(Tensor, PutTogether.apply(shard, dim, classes))  # type: ignore[no-untyped-call]
+
+    def of_logits(*shards: Tensor) -> Tensor:
+        wholes = (
+            together(shard, cuts[name]) if name in cuts else shard
+            for name, shard in zip(names, shards, strict=True)
+        )
+        return formula(*wholes, **settings)
+
+    def of_hidden_states(input: Tensor, target: Tensor, *layer: Tensor) -> Tensor:
+        # Gather the logits, which are smaller than a large vocabulary's weight.
+        logits = together(aten.linear(shared(input, sum_of_ranks), *layer), -1)
+        return formula(logits, target, **settings)
+
+    return of_hidden_states if case.spec.unit == HIDDEN_STATE else of_logits
 
 
 def _reference(case: Case) -> BoundLoss:
-    if case.placement:
-        return split.reference(case)
-    return partial(case.spec.reference, reduction=case.reduction, **case.params)
+    if not case.placement or case.spec.unit != HIDDEN_STATE:
+        return _of_whole(case.spec.reference, case)
+    spec = find_loss(case.spec.function_name.removeprefix("linear_"))
+    formula = spec.functional or spec.reference
+    known = {parameter.name for parameter in spec.parameters}
+
+    def of_logits(logits: Tensor, target: Tensor, **settings: Any) -> Tensor:
+        kept = {n: value for n, value in settings.items() if n in known or n == "reduction"}
+        return formula(logits, target, **kept)
+
+    return _of_whole(of_logits, case)
 
 
 def _functional(case: Case) -> BoundLoss:
     assert case.spec.functional is not None
-    if case.placement:
-        return split.gathered(case.spec.functional, case)
-    return partial(case.spec.functional, reduction=case.reduction, **case.params)
+    return _of_whole(case.spec.functional, case)
 
 
 def _compile(case: Case) -> BoundLoss:
@@ -112,10 +153,8 @@ def _same_as_reference(case: Case) -> Reason | None:
         return Reason(Code.NOT_APPLICABLE, text)
     if spec.unit == HIDDEN_STATE and not _torch_has_linear_losses():
         return Reason(Code.NOT_APPLICABLE, f"this PyTorch has no {case.loss}; 2.13 has")
-    takes = {p.name for p in spec.parameters}
-    if spec.functional_takes is not None:
-        takes = {*spec.functional_takes}
-    return lacking("PyTorch", takes, case)
+    takes = spec.functional_takes
+    return None if takes is None else lacking("PyTorch", takes, case)
 
 
 @cache

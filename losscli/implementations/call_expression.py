@@ -1,7 +1,5 @@
 """The expression of ``--call``: the names in it, and whether a file and its loss have them."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 from symtable import SymbolTable, symtable

@@ -1,13 +1,11 @@
 """The definitions of a source file that can be losses, read from its syntax tree."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product, takewhile
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from losscli.errors import UsageError
 from losscli.reasons import Code
@@ -52,13 +50,12 @@ class Signature:
     needed: frozenset[str] = frozenset()
     """Keyword-only arguments without a default."""
     defaults: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """The literal defaults of its arguments."""
 
     def takes(self, keyword: str) -> bool:
         """Tell whether an argument can be passed by keyword."""
         return self.anything or keyword in self.keywords
 
-    def without(self, settings: Collection[str], operands: int) -> Signature:
+    def without(self, settings: Collection[str], operands: int) -> Self:
         """Return the signature without settings, unless too few arguments for operands remain."""
         kept = tuple(n for n in self.names if n not in settings or n not in self.keywords)
         if len(kept) < operands:
@@ -77,16 +74,10 @@ class Signature:
         return self.anything or (len(names) == 2 and {*names} <= known)
 
     def order(self, operands: tuple[str, ...], given: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Return the operands to pass by position; the others go by keyword.
-
-        Arguments are matched by name, then by the usual names of input and target, then in order.
-        ``given`` is the user's order. NotJudgeableError if required arguments do not match.
-        """
+        """Return the operands to pass by position, ``given`` a user's order; NotJudgeableError."""
         if given:
-            said = tuple(
-                operands[PAIR.index(each)] if each in PAIR and each not in operands else each
-                for each in given
-            )
+            of_pair = dict(zip(PAIR, operands, strict=False))
+            said = tuple(each if each in operands else of_pair.get(each, each) for each in given)
             if {*said} <= {*operands} and len({*said}) == len(said) > 1:
                 return said
             text = f"expected an order of {', '.join(operands)}, given {', '.join(given)}"
@@ -95,6 +86,7 @@ class Signature:
             return operands[:2]
         if len(self.names) < 2 and not self.keywords.issuperset(operands[:2]):
             raise self._unfit(operands)
+        # By name, then by the usual names of input and target, then in order.
         names = [name.lower() for name in self.names]
         places = {names.index(each): each for each in operands if each in names}
         for kind, usual in zip(PAIR, (INPUT_NAMES, TARGET_NAMES), strict=True):
@@ -134,7 +126,7 @@ class Definition:
     """The arguments of the function, or of the module's forward."""
     constructor: Signature | None = None
     """The arguments of a module's constructor; None for a function."""
-    backward: Definition | None = None
+    backward: "Definition | None" = None
     """The function for the gradients of ``X_forward``."""
     imported: bool = False
 
@@ -166,7 +158,7 @@ class Parsed:
     """Whether it uses ``__file__``."""
 
     @classmethod
-    def read(cls, source: str, path: str) -> Parsed:
+    def read(cls, source: str, path: str) -> Self:
         """Parse a source; NotJudgeableError if it is not Python."""
         try:
             tree = ast.parse(source, path)

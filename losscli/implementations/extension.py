@@ -1,7 +1,6 @@
 """Makes a Python module that compiles a C++ or CUDA file and calls its exported functions."""
 
 import re
-from collections.abc import Iterator
 from keyword import iskeyword
 from pathlib import Path
 
@@ -20,7 +19,7 @@ _FUNCTION = re.compile(
     r"(?<![\w:])(?:(?:at|torch)::Tensor|(?:std::)?(?:vector|tuple)\s*<[^;{}()]*>)\s+"
     r"(?P<name>\w+)\s*\((?P<arguments>[^;{}]*?)\)\s*\{"
 )
-_INCLUDED = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+INCLUDED = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _CONSTANTS = {"true": "True", "false": "False", "None": "None"}
 
@@ -57,11 +56,6 @@ def program(text: str, path: Path) -> str:
         is_module=is_module,
     )
     return "\n".join([head, *(_wrapper(each, functions, holder) for each in exported)])
-
-
-def included(text: str) -> Iterator[str]:
-    """Yield the files that a source includes from its folder."""
-    return (found[1] for found in _INCLUDED.finditer(text))
 
 
 def _wrapper(defined: re.Match[str], functions: dict[str, str], holder: str) -> str:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 BoundLoss = Callable[..., Tensor]
 """A loss with fixed reduction and parameters: operands in spec order to a differentiable loss."""
-_ANY = 2**62
-"""More bytes than any device has."""
 CUSTOM = "custom"
 """losscli's own kernels, before the colon of a strategy."""
 
@@ -41,13 +39,10 @@ class Setting:
     """How to run a file: its workers' limits and what is known so far."""
 
     allowance: Allowance | None = None
-    """None for the default."""
     order: tuple[str, ...] = ()
     """The order of operands; empty to infer it."""
     require_isolation: bool = False
-    """Whether it must not run if a part of the isolation is missing."""
     mends: Mends = ()
-    """Corrections around each call."""
     lacking: tuple[str, ...] = ()
     """Operands without a gradient, as in PyTorch's own function."""
     labels: bool = False
@@ -74,7 +69,6 @@ class Implementation:
     bind: Callable[[Case], BoundLoss] = _unbound
     """Fixes reduction and parameters; builds or compiles what the first call needs."""
     unavailable: Callable[[Case], Reason | None] = lambda case: None
-    """Returns why it cannot run a case, or None."""
     temporaries: int | None = None
     """Planned peak temporary tensors of the prediction's size (the logits' for hidden states); None
     for as many as the reference. For hidden states, 0 means losscli's own plan."""
@@ -88,7 +82,6 @@ class Implementation:
     """Whether it is PyTorch's usual function, which may lose digits: its errors are warnings, and
     bench times it if the norm of its error is small."""
     file: Source | None = None
-    """The third-party file that defines it."""
     setting: Setting = PLAIN
 
     @property
@@ -119,8 +112,8 @@ def reference_bytes(case: Case, tensors: int) -> int:
     return tensors * case.temporary_elements * item
 
 
-def plan_of(case: Case, *, gradients: bool = True, free: int = _ANY) -> Plan | None:
-    """Return losscli's plan for a case's logits, or None if none fits."""
+def plan_of(case: Case, *, gradients: bool = True, free: int = 2**62) -> Plan | None:
+    """Return losscli's plan for a case's logits in ``free`` bytes, or None if none fits."""
     if not isinstance(case.spec, LinearSpec):
         return None
     given = case.shape, case.item_bytes, case.reduction, case.params

@@ -1,11 +1,9 @@
 """Subjects, requests to them, and the subject in this process."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
+from typing import Any, ClassVar, Generic, Self, TypeVar, get_args, get_origin
 
 import msgspec
 import torch
@@ -35,13 +33,12 @@ class Request(msgspec.Struct, Generic[R_co], frozen=True, tag=True):
     keeps_operands: ClassVar[bool] = False
     """Whether the operands stay at their addresses in a worker."""
     drops_operands: ClassVar[bool] = False
-    """Whether kept operands may be dropped."""
     owns_operands: ClassVar[bool] = False
     """Whether the worker may change the kept operands."""
     is_timed: ClassVar[bool] = False
     """Whether its time counts, so that nothing may be tuned."""
 
-    def perform(self, local: LocalSubject) -> R_co:
+    def perform(self, local: "LocalSubject") -> R_co:
         """Perform it in the implementation's process; ``send`` waits for the GPU afterwards."""
         raise NotImplementedError
 
@@ -74,7 +71,7 @@ class Subject:
         """The case's device."""
         return self.case.device
 
-    def again(self) -> Subject:
+    def again(self) -> Self:
         """Bind again, so that a compiled implementation forgets earlier inputs."""
         raise NotImplementedError
 
@@ -93,19 +90,18 @@ class LocalSubject(Subject):
     """Takes bench's operands: whole ones, or this rank's shards."""
     captured: list[Any] = field(default_factory=list, init=False, compare=False)
     """CUDA graphs by number, each with its call and the answer that each replay writes to."""
-    _others: dict[Case, LocalSubject] = field(default_factory=dict, init=False, compare=False)
-    """The implementation bound to other cases."""
+    _others: dict[Case, Self] = field(default_factory=dict, init=False, compare=False)
 
     @classmethod
-    def bind(cls, implementation: Implementation, case: Case) -> LocalSubject:
+    def bind(cls, implementation: Implementation, case: Case) -> Self:
         """Fix the reduction and parameters."""
         with cls.blamed():
             timed = implementation.bind(case)
         whole = of_whole(case, implementation.bind) if case.placement else timed
         return cls(implementation, case, whole, timed)
 
-    def again(self) -> LocalSubject:
-        return LocalSubject.bind(self.implementation, self.case)
+    def again(self) -> Self:
+        return self.bind(self.implementation, self.case)
 
     def send(self, request: Request[R]) -> R:
         response = request.perform(self)
@@ -117,12 +113,12 @@ class LocalSubject(Subject):
         with self.blamed():
             return passes.capture(self.timed) if captured else passes.make(self.timed)
 
-    def bound_to(self, case: Case | None) -> LocalSubject:
+    def bound_to(self, case: Case | None) -> Self:
         """Return the implementation's subject for a case, bound once."""
         if case is None or case == self.case:
             return self
         if case not in self._others:
-            self._others[case] = LocalSubject.bind(self.implementation, case)
+            self._others[case] = self.bind(self.implementation, case)
         return self._others[case]
 
     def result(self, leaves: Operands, wrt: Sequence[str]) -> Tensor:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from losscli.implementations import split
 from losscli.implementations.implementation import BoundLoss, Implementation
+from losscli.losses import aten
 from losscli.losses.linear.spec import MEMORY_BUDGET
 from losscli.machine.pytorch import Tensor, torch
 from losscli.ranks.placements import PLACEMENTS, share
@@ -27,7 +28,6 @@ OVER_RANKS = f"{LOGITS} over ranks"
 class _Kernel:
     bind: Callable[[Case], BoundLoss]
     settings: frozenset[str]
-    """The accepted parameters."""
     reductions: tuple[str, ...] = ("none", "mean", "sum")
     module: str = ""
     """Where it is, if not all versions of the package have it."""
@@ -121,6 +121,72 @@ def _package(
     )
 
 
+def _loss_parallel(case: Case) -> BoundLoss:
+    from torch.distributed.tensor import DTensor, Shard
+
+    _allow_loss_parallel()
+    mesh = _mesh(case.device.partition(":")[0], case.ranks)
+    settings = {"ignore_index": case.settings["ignore_index"], "reduction": case.reduction}
+
+    def loss(input: Tensor, target: Tensor) -> Tensor:
+        shape = torch.Size((len(input), case.classes))
+        logits = DTensor.from_local(
+            input, mesh, [Shard(-1)], run_check=False, shape=shape, stride=(case.classes, 1)
+        )
+        found: Any = aten.cross_entropy(logits, target, **settings)
+        return cast(Tensor, found.full_tensor())
+
+    return loss
+
+
+@cache
+def _allow_loss_parallel() -> ExitStack:
+    """Enter ``loss_parallel`` for good: backward needs it, and it only affects DTensors."""
+    from torch.distributed.tensor.parallel import loss_parallel
+
+    stack = ExitStack()
+    stack.enter_context(loss_parallel())
+    return stack
+
+
+@cache
+def _mesh(kind: str, ranks: int) -> Any:
+    return torch.distributed.device_mesh.init_device_mesh(kind, (ranks,))
+
+
+def _transformer_engine(case: Case) -> BoundLoss:
+    from transformer_engine.pytorch.cross_entropy import parallel_cross_entropy
+
+    params = case.settings
+    rest = (params["label_smoothing"], False, torch.distributed.group.WORLD, params["ignore_index"])
+    return _of_rows(
+        case, lambda logits, target: parallel_cross_entropy(logits[None], target[None], *rest)
+    )
+
+
+def _liger_over_ranks(case: Case) -> BoundLoss:
+    from liger_kernel.transformers.vocab_parallel_cross_entropy import (
+        LigerVocabParallelCrossEntropy,
+    )
+
+    params = case.settings
+    module = LigerVocabParallelCrossEntropy(params["ignore_index"], params["label_smoothing"])
+    ranks = torch.distributed.group.WORLD
+    return _of_rows(case, lambda logits, target: module(logits[:, None], target[:, None], ranks))
+
+
+def _of_rows(case: Case, rows: BoundLoss) -> BoundLoss:
+    def loss(input: Tensor, target: Tensor) -> Tensor:
+        found = rows(input.clone(), target).flatten()  # some write the gradient over the logits
+        if case.reduction != "none":
+            found = found.sum()
+        if case.reduction == "mean":
+            found = found / (target != case.settings["ignore_index"]).sum()
+        return found.to(input.dtype)
+
+    return loss
+
+
 _IGNORED = frozenset({"ignore_index"})
 _SMOOTHED = _IGNORED | {"label_smoothing"}
 _LIGER_SETTINGS = _SMOOTHED | {"z_loss", "softcap"}
@@ -138,7 +204,7 @@ PACKAGES = (
             HIDDEN: _kernel(_LIGER_LINEAR, _LIGER_SETTINGS, "mean", "sum"),
             BIASED: _kernel(_LIGER_LINEAR, _LIGER_SETTINGS, "mean", "sum"),
             OVER_RANKS: _Kernel(
-                split.liger,
+                _liger_over_ranks,
                 _SMOOTHED,
                 module="liger_kernel.transformers.vocab_parallel_cross_entropy",
             ),
@@ -169,14 +235,14 @@ ONLY_SPLIT = (
         "loss_parallel",
         "",
         "PyTorch's cross entropy of a DTensor in `loss_parallel`, over ranks",
-        {OVER_RANKS: _Kernel(split.loss_parallel, _IGNORED)},
+        {OVER_RANKS: _Kernel(_loss_parallel, _IGNORED)},
         temporaries=4,
     ),
     _package(
         "transformer_engine",
         "transformer_engine.pytorch.cross_entropy",
         "TransformerEngine's cross entropy over ranks; logits are copied",
-        {OVER_RANKS: _Kernel(split.transformer_engine, _SMOOTHED)},
+        {OVER_RANKS: _Kernel(_transformer_engine, _SMOOTHED)},
         temporaries=2,
         installed_by="transformer_engine[pytorch]",
     ),

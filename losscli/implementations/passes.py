@@ -80,16 +80,14 @@ class ForwardBackward(_Eager):
     """Forward and backward: the loss and the gradients of ``leaves``.
 
     All implementations of a case share the leaves, so only one set of gradients is alive. Each call
-    frees its gradients at the end, as ``optimizer.zero_grad()`` does: on a CPU, that takes up to a
-    tenth of the call. Successive calls cycle through ``grad_outputs``, so that no kernel is
-    launched to make one.
+    frees its own at the end, as ``optimizer.zero_grad()`` does: on a CPU, up to a tenth of a call.
+    Successive calls cycle through ``grad_outputs``, so that no kernel is launched to make one.
     """
 
     def compute(self) -> None:
         self(keep=True)
 
     def __call__(self, *, keep: bool = False) -> None:
-        """Compute the loss and the gradients; free the gradients unless ``keep``."""
         self.release()
         self.incoming, grad_output = next(self.grad_outputs)
         loss = self.function(*self.operands)
@@ -97,6 +95,9 @@ class ForwardBackward(_Eager):
         self.loss = loss
         if not keep:
             self._drop()
+
+
+Eager = Forward | ForwardBackward
 
 
 @contextmanager
@@ -113,12 +114,7 @@ def capture_graph(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> Ite
 class Captured(_Eager):
     """A pass captured in a CUDA graph, which has its own output memory; each call replays it."""
 
-    def __init__(
-        self,
-        timed: Forward | ForwardBackward,
-        read: Tensor | None,
-        grad_outputs: Sequence[Incoming],
-    ) -> None:
+    def __init__(self, timed: Eager, read: Tensor | None, grad_outputs: Sequence[Incoming]) -> None:
         """Capture a pass with its own leaves; changing grad_outputs are copied to ``read``."""
         super().__init__(timed.function, timed.operands, timed.leaves, grad_outputs)
         self.read = read
@@ -161,7 +157,7 @@ class Captured(_Eager):
         self._drop()  # the graph keeps their memory
 
 
-Pass = Forward | ForwardBackward | Captured
+Pass = Eager | Captured
 
 
 def gradients(pass_: PassName) -> AbstractContextManager[object]:
@@ -200,13 +196,13 @@ class PassFactory:
         timed = self._pass(function, self._with_leaves(self.operands), given)
         return Captured(timed, read, self.grad_outputs)
 
-    def make(self, function: BoundLoss) -> Forward | ForwardBackward:
+    def make(self, function: BoundLoss) -> Eager:
         """Return one implementation's pass."""
         return self._pass(function, self.operands, self.grad_outputs)
 
     def _pass(
         self, function: BoundLoss, operands: Sequence[Tensor], grad_outputs: Sequence[Incoming]
-    ) -> Forward | ForwardBackward:
+    ) -> Eager:
         kind = ForwardBackward if self.pass_ == FORWARD_BACKWARD else Forward
         return kind(function, operands, [operands[place] for place in self.trained], grad_outputs)
 

@@ -1,7 +1,5 @@
 """The process state that later code shares: flags, random states and functions."""
 
-from __future__ import annotations
-
 import contextlib
 import operator
 import os
@@ -9,10 +7,10 @@ import random
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pkgutil import resolve_name
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 
@@ -44,7 +42,6 @@ class Piece:
     differ: Callable[[Any, Any], str] = lambda before, after: (
         "" if before == after else f" ({before} before, {after} after)"
     )
-    """Describes how two readings differ, if they do."""
     code: Code = Code.GLOBAL_STATE_LEAK
     waits: bool = False
     """Whether a reading is None until CUDA has started."""
@@ -58,12 +55,8 @@ def _unlike(before: Any, after: Any) -> str:
 
 def _names(before: Mapping[Any, object], after: Mapping[Any, object]) -> str:
     missing = object()
-    keys = dict.fromkeys((*before, *after))
-    changed = [
-        str(key)
-        for key in keys
-        if (a := before.get(key, missing)) is not (b := after.get(key, missing)) and a != b
-    ]
+    both = {key: (before.get(key, missing), after.get(key, missing)) for key in (*before, *after)}
+    changed = [str(key) for key, (old, new) in both.items() if old is not new and old != new]
     return f" {', '.join(changed)}" if changed else ""
 
 
@@ -189,7 +182,7 @@ def _others_kernels(before: set[str], after: set[str]) -> str:
     return f" {', '.join(given)}" if given else ""
 
 
-def _attribute(name: str, owner: Any, attribute: str) -> Piece:
+def _flag(name: str, owner: Any, attribute: str) -> Piece:
     read, restore = partial(getattr, owner, attribute), partial(setattr, owner, attribute)
     return Piece(name, read, restore, mild=True)
 
@@ -236,16 +229,12 @@ PIECES: tuple[Piece, ...] = (
         torch.set_float32_matmul_precision,
         mild=True,
     ),
-    _attribute("TF32 of products", _MATMUL, "allow_tf32"),
-    _attribute("TF32 of cuDNN", _CUDNN, "allow_tf32"),
-    _attribute(
-        "reduced precision of float16 sums", _MATMUL, "allow_fp16_reduced_precision_reduction"
-    ),
-    _attribute(
-        "reduced precision of bfloat16 sums", _MATMUL, "allow_bf16_reduced_precision_reduction"
-    ),
-    _attribute("determinism of cuDNN", _CUDNN, "deterministic"),
-    _attribute("benchmark mode of cuDNN", _CUDNN, "benchmark"),
+    _flag("TF32 of products", _MATMUL, "allow_tf32"),
+    _flag("TF32 of cuDNN", _CUDNN, "allow_tf32"),
+    _flag("reduced precision of float16 sums", _MATMUL, "allow_fp16_reduced_precision_reduction"),
+    _flag("reduced precision of bfloat16 sums", _MATMUL, "allow_bf16_reduced_precision_reduction"),
+    _flag("determinism of cuDNN", _CUDNN, "deterministic"),
+    _flag("benchmark mode of cuDNN", _CUDNN, "benchmark"),
     _autocast("cpu"),
     _autocast("cuda"),
     Piece("persisting L2 cache", persisting_cache, reset_persisting_cache, waits=True),
@@ -279,14 +268,15 @@ class ProcessState:
     readings: tuple[Any, ...]
 
     @classmethod
-    def read(cls) -> ProcessState:
+    def read(cls) -> Self:
         """Read all pieces."""
         return cls(tuple(piece.read() for piece in PIECES))
 
-    def completed(self) -> ProcessState:
+    def completed(self) -> Self:
         """Return this reading, with unreadable pieces read now."""
         both = zip(PIECES, self.readings, strict=True)
-        return ProcessState(tuple(p.read() if p.waits and r is None else r for p, r in both))
+        readings = (p.read() if p.waits and r is None else r for p, r in both)
+        return replace(self, readings=tuple(readings))
 
     def restore(self) -> list[StateChange]:
         """Undo and return all changes since this reading."""

@@ -1,13 +1,12 @@
 """The requests to an implementation; each also checks a response, which may be forged."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -20,7 +19,6 @@ from losscli.losses import MODEL
 from losscli.reasons import Code
 
 GRAD_OUTPUT = "grad_output"
-"""The name of grad_output among the operands of second derivatives."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +33,10 @@ class Answer:
         """Return all results by their names in reports."""
         return {"loss": self.loss, **{f"{n} gradient": g for n, g in self.gradients.items()}}
 
-    def copy(self) -> Answer:
+    def copy(self) -> Self:
         """Copy all results on the current stream."""
         gradients = {n: None if g is None else g.clone() for n, g in self.gradients.items()}
-        return Answer(self.loss.clone(), gradients)
+        return replace(self, loss=self.loss.clone(), gradients=gradients)
 
 
 class Forward(Request[Tensor], frozen=True):
@@ -90,9 +88,7 @@ class Call(Request[Answer], frozen=True):
             raise SubjectError(text, Code.SHAPE_OR_DTYPE_MISMATCH)
         wanted = [leaves[name] for name in self.wrt]
         with local.blamed():
-            found = torch.autograd.grad(
-                loss, wanted, grad_output, retain_graph=retain, allow_unused=True
-            )
+            found = torch.autograd.grad(loss, wanted, grad_output, retain, allow_unused=True)
         gradients = [each if each is None else plain(each) for each in found]
         return Answer(loss.detach(), dict(zip(self.wrt, gradients, strict=True)))
 
@@ -157,7 +153,6 @@ class SecondDerivatives(Request[Gradients], frozen=True):
 
     operands: Operands
     grad_output: Tensor
-    """In the shape of the loss."""
     toward: Operands
     """The factor of each operand's gradient, by name."""
 
@@ -250,12 +245,9 @@ def accept_each(requests: Sequence[Request[Answer]], responses: Sequence[Answer]
 
 
 def toggle(values: Tensor, case: Case) -> None:
-    """Change some predictions in place; a second call restores them exactly.
-
-    They change sign or, if the domain forbids that, order. A Model, which may ignore signs, has
-    them doubled or halved.
-    """
+    """Change some predictions in place; a second call restores them exactly."""
     if case.spec.unit == MODEL and case.spec.operands[0].domain.is_real:
+        # A Model may ignore signs: double or halve.
         integers = values.view(getattr(torch, f"int{8 * values.itemsize}"))
         mantissa = round(-math.log2(torch.finfo(values.dtype).eps))
         integers.bitwise_xor_(1 << mantissa)  # the last bit of the exponent

@@ -1,7 +1,5 @@
 """Third-party implementations, read here and imported by workers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -11,6 +9,7 @@ from importlib.util import resolve_name
 from itertools import chain
 from os.path import isfile
 from pathlib import Path
+from typing import Self
 
 from losscli.errors import UsageError
 from losscli.files.reading import SOURCE_BYTES, path_of_module, read_bytes
@@ -51,7 +50,7 @@ class Source:
     """Its parameters of the loss if it takes none."""
 
     @classmethod
-    def read(cls, named: str) -> Source:
+    def read(cls, named: str) -> Self:
         """Read a file for a worker; see :meth:`find`. UsageError also if the path is not UTF-8."""
         found = cls.find(named)
         try:
@@ -63,7 +62,7 @@ class Source:
         return found
 
     @classmethod
-    def find(cls, named: str) -> Source:
+    def find(cls, named: str) -> Self:
         """Read a file, perhaps at a revision, or an installed module; UsageError if none."""
         if installed := _INSTALLED.match(named):
             path = path_of_module(installed["module"])
@@ -81,7 +80,7 @@ class Source:
         found = _INSTALLED.match(self.named)
         return found["module"] if found else ""
 
-    def called(self, expression: str) -> Source:
+    def called(self, expression: str) -> Self:
         """Return the source with an expression that calls it; NotJudgeableError if invalid."""
         if expression:
             names_in(expression)
@@ -94,11 +93,11 @@ class Source:
         with suppress(NotJudgeableError, SyntaxError, ValueError, RecursionError):
             check_names(expression, self.program, loss)
 
-    def having(self, reduction: str, parameters: Mapping[str, float]) -> Source:
+    def having(self, reduction: str, parameters: Mapping[str, float]) -> Self:
         """Return the source with the reduction and parameters that it has if it takes none."""
         return replace(self, reduction=reduction or self.reduction, parameters=parameters)
 
-    def of_module(self, name: str) -> Source:
+    def of_module(self, name: str) -> Self:
         """Return the source of a function or class, unless it is named already."""
         return self if self.name else replace(self, name=name, named=f"{self.named}:{name}")
 
@@ -136,10 +135,8 @@ class Source:
     @property
     def languages(self) -> tuple[str, ...]:
         """The imported kernel languages, with versions."""
-        used = (each for each in LANGUAGES if each.module in self.parsed.imports)
-        return tuple(
-            f"{each.name} {version_of(each.package) or '(not installed)'}" for each in used
-        )
+        used = (one for one in LANGUAGES if one.module in self.parsed.imports)
+        return tuple(f"{one.name} {version_of(one.package) or '(not installed)'}" for one in used)
 
     @property
     def imports_losscli(self) -> bool:
@@ -151,7 +148,7 @@ class Source:
         """Whether its text imports and names no file of its folder."""
         folder, parsed = self.path.parent, self.parsed
         modules = {name.lstrip(".") for name in parsed.imports}
-        texts = (*parsed.texts, *extension.included(self.text))
+        texts = (*parsed.texts, *extension.INCLUDED.findall(self.text))
         return not (
             parsed.names_itself
             or any((folder / f"{m}.py").exists() or (folder / m).is_dir() for m in modules)
@@ -207,7 +204,6 @@ class Source:
 
     @property
     def _own(self) -> list[str]:
-        """Those that the file itself defines."""
         return [name for name in self._public if not self.parsed.definitions[name].imported]
 
     def _losses(self, public: Sequence[str], operands: tuple[str, ...]) -> list[str]:
@@ -220,7 +216,7 @@ class Source:
         functions = [name for name in losses if found[name].kind == "function"] or losses
         return [n for n in functions if n.endswith("_loss") or found[n].signature.is_loss(operands)]
 
-    def of_only_definition(self) -> Source:
+    def of_only_definition(self) -> Self:
         """Return the source of the only function or module; the source itself if not just one."""
         own = self._own
         if self.name or self.call or len(own) != 1 or own[0] == MODULE:
@@ -266,9 +262,8 @@ class Source:
         order = signature.order(spec.names, given)
         if lacks := [n for n in spec.names if n not in order and not signature.takes(n)]:
             return f"{definition.name} takes no {lacks[0]}"
-        settings = settings_of(spec)
         for argument, operand in zip(signature.names, order, strict=False):
-            if argument in settings:
+            if argument in settings_of(spec):
                 named = f"the argument {argument} of {definition.name} is the {operand}"
                 return f"{named}, and {spec.name} has a setting of that name: rename it"
         return ""

@@ -1,8 +1,4 @@
-"""Timers with one interface: a clock for the CPU and events for a GPU.
-
-With a cold cache, the timer evicts the last call's data before each sample. On a GPU it writes
-twice the L2 size. On a CPU it reads a buffer larger than the last-level cache, unless a call's
-tensors are larger and evict themselves.
+"""Timers with one interface: a clock for the CPU and events for a GPU; see docs/measuring.md.
 
 Ranks must make equally many calls, so their timers agree on what the number depends on and meet
 before each sample.
@@ -152,14 +148,12 @@ class CpuTimer(_RankTimer):
         return (self.clock() - start) * 1e-9 / repeats
 
 
+@dataclass(eq=False)
 class HostTimer(CpuTimer):
     """Times a loop of GPU calls on the host: launch time or work time, whichever is longer."""
 
     sample_seconds = MINIMUM_HOST_SAMPLE_SECONDS
-
-    def __init__(self, wait: Call, clock: Clock = time.perf_counter_ns, **ranks: Any) -> None:
-        super().__init__(None, clock, **ranks)
-        self.wait = wait
+    wait: Call = field(kw_only=True)
 
     def _time(self, call: Call, repeats: int) -> float:
         self.wait()
@@ -171,13 +165,7 @@ class HostTimer(CpuTimer):
 
 
 class CudaTimer(_RankTimer):
-    """Records events around each call on a stream kept busy until all are queued.
-
-    A waiting kernel runs first, while the host queues the batch, so that the GPU never waits for
-    the host within a sample. If it was too short, the batch is repeated with a longer wait, up to a
-    maximum. A call that itself waits for the GPU never fits: it is a separate batch, kept and
-    counted.
-    """
+    """Records events around each call on a stream kept busy until all are queued."""
 
     def __init__(self, device: str, evict: Call | None = None, **ranks: Any) -> None:
         super().__init__(evict, **ranks)
@@ -224,7 +212,6 @@ class CudaTimer(_RankTimer):
         return waits
 
     def _run_in_time(self, batch: Sequence[Warm]) -> None:
-        """Run a batch, with longer waits until the GPU never waits for the host."""
         while self.agree(not self._run(batch)) and not any(warm.waits for warm in batch):
             if self.margin >= QUEUE_MARGIN_LIMIT:
                 self.gaps += 1
@@ -271,16 +258,13 @@ def needs_eviction(device: str, cache: Cache, working_set: int) -> bool:
 
 
 def make_timer(device: str, evicts: bool, mode: Mode = DEVICE, **ranks: Any) -> Timer:
-    """Return a device's timer, with or without cache eviction; ``ranks``: ``agree`` and ``meet``.
-
-    The CPU's buffer is read, as written lines would be written back during the sample. It is a
-    quarter larger than the cache, which is not exactly least-recently-used.
-    """
+    """Return a device's timer, perhaps with cache eviction; ``ranks``: ``agree`` and ``meet``."""
     size = cache_bytes(device)
     if device == "cpu":
+        # Written lines would be written back in the sample; a cache is not exactly an LRU's.
         return CpuTimer(torch.ones(size * 5 // 4 // 4).sum if evicts else None, **ranks)
     if mode == HOST:
-        return HostTimer(lambda: torch.cuda.synchronize(device), **ranks)
+        return HostTimer(wait=lambda: torch.cuda.synchronize(device), **ranks)
     buffer = torch.empty(2 * size, dtype=torch.uint8, device=device) if evicts else None
     return CudaTimer(device, None if buffer is None else buffer.zero_, **ranks)
 
@@ -291,10 +275,7 @@ def _settle(
     calls: int = WARM_UP_CALLS,
     made: Sequence[float] = (),
 ) -> list[float]:
-    """Measure often and long enough; return all seconds, including those ``made`` before.
-
-    Calls beyond WARM_UP_CALLS are made only while they take less than HOST_CALLS_SECONDS.
-    """
+    """Measure often and long enough; return all seconds, including those ``made`` before."""
     seconds = list(made)
     before = elapsed = sum(seconds)
     start = clock()

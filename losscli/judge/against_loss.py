@@ -13,8 +13,9 @@ from losscli.cases.axes import DTYPES, PASSES, DType
 from losscli.cases.case import Case
 from losscli.config.expansion import expand
 from losscli.config.schema import Config, Inputs, LossChoice, Timing, off_default
-from losscli.implementations import CUSTOM, Implementation, remote
+from losscli.implementations import CUSTOM, Implementation
 from losscli.implementations.sandbox.worker_requests import InputShapes
+from losscli.implementations.subject import workers
 from losscli.judge.job import Job
 from losscli.judge.loss_of_file import check_arguments, forms
 from losscli.judge.recognition import LARGEST
@@ -201,7 +202,7 @@ class KnownLoss:
     def _own_size(self) -> Shape | None:
         if not self.candidate.source.defines("get_inputs"):
             return None
-        inputs = remote.workers.of(self.candidate, self.device).ask(InputShapes(), case=None)
+        inputs = workers.of(self.candidate, self.device).ask(InputShapes(), case=None)
         size = inputs[0][0] if inputs else ()
         same = len(size) == len(SIZES[self.spec.unit].small)
         return tuple(size) if same and math.prod(size) <= LARGEST else None

@@ -12,10 +12,11 @@ from losscli.cases.axes import PASSES, DType
 from losscli.cases.case import Case
 from losscli.cases.model_case import NAME, Argument, ModelCase
 from losscli.config.schema import Timing
-from losscli.implementations import Implementation, remote
+from losscli.implementations import Implementation
 from losscli.implementations.builtin import of_file
 from losscli.implementations.requests import Call, Forward
 from losscli.implementations.sandbox.worker_requests import ModelArguments, ModelState
+from losscli.implementations.subject import workers
 from losscli.judge.against_loss import SMALL_CHECKS
 from losscli.judge.job import Job
 from losscli.judge.verdict_parts import REFERENCE
@@ -76,7 +77,7 @@ class AnyModel:
 
     def check(self) -> None:
         """Raise WrongReferenceError where the candidate's parameters and buffers differ."""
-        worker = remote.workers.of(self.candidate, self.device)
+        worker = workers.of(self.candidate, self.device)
         state, _ = worker.ask(ModelState(self.seed), case=None)
         own = {name: tuple(each.shape) for name, each in state.items()}
         due = {each.name: each.shape or () for each in self.full[0].state}
@@ -127,7 +128,7 @@ class AnyModel:
     @property
     def died(self) -> bool:
         """Whether the reference's process has ended."""
-        return any(worker.died for worker in remote.workers.known(self.reference.source))
+        return any(worker.died for worker in workers.known(self.reference.source))
 
     def _asked(self, case: ModelCase) -> tuple[str, ...]:
         """Return the checks of a case: fewer for large arguments and without a GPU."""

@@ -7,11 +7,10 @@ import torch
 from losscli.cases.axes import DTYPES
 from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
-from losscli.implementations import remote
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.implementation import Mend
 from losscli.implementations.requests import Call, Forward
-from losscli.implementations.subject import Subject, bind
+from losscli.implementations.subject import Subject, bind, workers
 from losscli.judge.home_ground import has_died
 from losscli.judge.judgement import Ended, Judgement
 from losscli.judge.loss_of_file import MISSING
@@ -94,7 +93,7 @@ def look_unmarked(on: Judgement, case: Case) -> None:
         operands = {name: each.cpu() for name, each in problem.operands.items()}
         calls.append(Call(operands, wrt, problem.ones.cpu()))
     try:
-        answers = remote.workers.unmarked(on.implementation, calls, case)
+        answers = workers.unmarked(on.implementation, calls, case)
     except SubjectError as error:
         on.draft.end(error.code, f"{UNMARKED}{error}", case=case.name)
     for problem, answer in zip(problems, answers, strict=True):

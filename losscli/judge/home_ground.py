@@ -7,12 +7,11 @@ import msgspec
 import torch
 
 from losscli.cases.case import Case
-from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
 from losscli.implementations.errors import NotBuiltError, SandboxError, SubjectError
 from losscli.implementations.process_state import reason_of
 from losscli.implementations.requests import Forward
-from losscli.implementations.subject import bind
+from losscli.implementations.subject import bind, changes_of, workers
 from losscli.judge.against_model import AnyModel
 from losscli.judge.judgement import Judgement
 from losscli.losses import EVERY_LOSS
@@ -38,7 +37,7 @@ def settle_shapes(on: Judgement) -> None:
     before, whole = on.implementation, right
     if error.code in REFUSED or (error.code == Code.WRONG and _reads_beyond(on, case)):
         end_if_changed(on)
-        remote.workers.renew(on.file)  # it may have written beyond the end of a tensor
+        workers.renew(on.file)  # it may have written beyond the end of a tensor
         against.candidate = before.but(whole_targets=True)
         with contextlib.suppress(SubjectError):
             bind(on.implementation, against.firsts()[0])
@@ -80,7 +79,7 @@ def _try(on: Judgement, case: Case) -> tuple[int, SubjectError]:
 
 def end_if_changed(on: Judgement) -> Reason | None:
     """Return what the file has changed globally since the last query; end unless that is mild."""
-    if not (changed := remote.changes_of(on.file)):
+    if not (changed := changes_of(on.file)):
         return None
     reason = reason_of(changed)
     if not all(change.mild for change in changed):

@@ -16,7 +16,6 @@ from losscli import __version__
 from losscli.bench.plan import lineup
 from losscli.cases.axes import FORWARD
 from losscli.errors import printable
-from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
 from losscli.implementations.definitions import NotJudgeableError
 from losscli.implementations.errors import NotIsolatedError, SandboxError, SubjectError
@@ -25,7 +24,7 @@ from losscli.implementations.sandbox.isolation_parts import missing
 from losscli.implementations.sandbox.worker_requests import Leftovers
 from losscli.implementations.sandbox.zygote import is_of_a_worker
 from losscli.implementations.source import REFERENCE_MODULE, Source
-from losscli.implementations.subject import bind
+from losscli.implementations.subject import bind, share_build, workers
 from losscli.judge.against_loss import KnownLoss
 from losscli.judge.against_model import AnyModel
 from losscli.judge.canary import Canary
@@ -91,10 +90,10 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
     except torch.OutOfMemoryError as error:
         draft.add(Code.INSUFFICIENT_MEMORY, str(error).partition("\n")[0])
     finally:
-        remote.workers.end()
+        workers.end()
         if file:
-            log = remote.workers.logs.get(file, "")
-        remote.workers.logs.clear()
+            log = workers.logs.get(file, "")
+        workers.logs.clear()
         if judging and (built := judging.implementation.setting.built):
             Path(built).unlink(missing_ok=True)
         if trouble := canary.trouble():
@@ -216,10 +215,10 @@ class Judging(Judgement):
                 if misfit := self.implementation.unavailable(case):
                     self.draft.end(Code.SIGNATURE, misfit.text)
                 bind(self.implementation, case)
-            self.draft.isolation = remote.workers.of(self.implementation, self.device).reached
+            self.draft.isolation = workers.of(self.implementation, self.device).reached
             if self.file.compiles:
                 compile_by_call(self)
-            against.candidate = remote.share_build(self.implementation, self.device)
+            against.candidate = share_build(self.implementation, self.device)
             settle_reduction(self)
             against.check()
         except SubjectError as error:
@@ -259,7 +258,7 @@ class Judging(Judgement):
             raise Ended
 
     def _leftovers(self) -> None:
-        for worker in remote.workers.known(self.file):
+        for worker in workers.known(self.file):
             try:
                 left = () if worker.died else worker.ask(Leftovers(), case=None)
             except SubjectError as error:

@@ -8,12 +8,12 @@ import torch
 from msgspec import structs
 
 from losscli.build.diagnosis import placed_error
-from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
 from losscli.implementations.definitions import Definition, NotJudgeableError
 from losscli.implementations.errors import NotBuiltError, SandboxError, SubjectError
 from losscli.implementations.implementation import Implementation, Setting
 from losscli.implementations.source import REFERENCE_MODULE, Source
+from losscli.implementations.subject import workers
 from losscli.judge.job import Job
 from losscli.judge.recognition import UnknownLossError, recognise
 from losscli.losses import EVERY_LOSS
@@ -111,7 +111,7 @@ def recognised(
         file = file.of_only_definition()
         found = of_file(file, Setting(job.limits, job.arguments, job.require_isolation))
         try:
-            remote.workers.of(found, device)
+            workers.of(found, device)
         except SubjectError as error:
             raise NotJudgeableError(*why_not_imported(error, file)) from None
     try:
@@ -162,6 +162,6 @@ def why_not_imported(error: SubjectError, file: Source) -> tuple[Code, str]:
     if isinstance(error, NotBuiltError) and not error.compiler:
         code = Code.IMPORT_FAILED
     elif isinstance(error, NotBuiltError):
-        remote.workers.end(file)
-        text = placed_error(remote.workers.logs.get(file, ""), file.text, file.path.name) or text
+        workers.end(file)
+        text = placed_error(workers.logs.get(file, ""), file.text, file.path.name) or text
     return (Code.MISSING_TOOL if MISSING.search(text) else code), text

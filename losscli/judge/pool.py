@@ -149,7 +149,7 @@ class LocalPool:
         processes = [process for judge in judges if (process := judge.close())]
         try:
             for process in processes:
-                process.interrupt()
+                process.terminate()
             for process in processes:
                 process.end(self._grace)
         finally:

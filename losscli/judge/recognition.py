@@ -14,14 +14,13 @@ from msgspec import structs
 
 from losscli.cases.axes import DTYPES, DType
 from losscli.cases.case import Case
-from losscli.implementations import remote
 from losscli.implementations.definitions import Definition, NotJudgeableError
 from losscli.implementations.errors import SandboxError, SubjectError
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.requests import Forward
 from losscli.implementations.sandbox.worker_requests import InputShapes
 from losscli.implementations.source import signature_for
-from losscli.implementations.subject import bind, subject_of
+from losscli.implementations.subject import bind, subject_of, workers
 from losscli.losses import CLASS_INDICES, ELEMENT, EVERY_LOSS, MASK, ROW, Reduction, Shape, Spec
 from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.reasons import Code
@@ -82,7 +81,7 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
     failures: dict[str, None] = {}
     computed, nearly = False, ""
     try:
-        inputs = remote.workers.of(found, device).ask(InputShapes(), case=None)
+        inputs = workers.of(found, device).ask(InputShapes(), case=None)
         for case, labels in _attempts(definition, inputs, device, dtype):
             try:
                 if file.misfit(file.definition(case.loss), case.spec):
@@ -105,7 +104,7 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
     except SubjectError as error:
         raise WrongReferenceError(f"{named} does not run: {error}") from error
     finally:
-        remote.workers.end(file)
+        workers.end(file)
     if nearly:
         raise UnknownLossError(nearly, nearly)
     if failures:

@@ -17,11 +17,10 @@ from losscli.bench.plan import Task
 from losscli.bench.processes import Processes
 from losscli.bench.runner import Runner
 from losscli.cases.axes import FORWARD, FORWARD_BACKWARD, PassName
-from losscli.implementations import remote
 from losscli.implementations.errors import SubjectError
-from losscli.implementations.remote import RemoteSubject
 from losscli.implementations.sandbox.timed_requests import OWN, TRITON, Time, WhatRan
 from losscli.implementations.sandbox.worker_requests import TuningSeconds
+from losscli.implementations.subject import RemoteSubject, workers
 from losscli.judge.against_model import AnyModel
 from losscli.judge.judgement import Judgement
 from losscli.judge.verdict_parts import REFERENCE, Speed
@@ -65,7 +64,7 @@ _known: Known = {}
 
 def take_tuning(on: Judgement) -> None:
     """Record how long the candidate has tuned kernels so far."""
-    for worker in remote.workers.known(on.file):
+    for worker in workers.known(on.file):
         with contextlib.suppress(SubjectError):  # it has died
             if tuned := worker.ask(TuningSeconds(), case=None):
                 on.draft.seconds["tuning"] = round(tuned, 3)
@@ -80,15 +79,15 @@ def who_computed(on: Judgement) -> None:
         operands = on.problem(case).operands
         pass_ = FORWARD_BACKWARD if against.trains else FORWARD
         subject.send(Time(pass_, operands, evicts=False, captured=False))
-        found = subject.send(WhatRan())
+        count, shares = subject.send(WhatRan())
     except SubjectError as error:
         if on.job.own_kernel:
             draft.notes.append(f"it is unknown which kernels ran: {error}")
         return
-    own = sum(share for who, share in found.shares.items() if who in (OWN, TRITON))
+    own = sum(share for who, share in shares.items() if who in (OWN, TRITON))
     what = "kernels" if on.device != "cpu" else "PyTorch operators"
-    named = ", ".join(f"{share:.0%} {who}" for who, share in sorted(found.shares.items()))
-    draft.notes.append(f"ran {found.count} {what}; time: {named}")
+    named = ", ".join(f"{share:.0%} {who}" for who, share in sorted(shares.items()))
+    draft.notes.append(f"ran {count} {what}; time: {named}")
     if own >= OWN_SHARE[on.device.partition(":")[0]]:
         return
     if on.file.parsed.compiled:

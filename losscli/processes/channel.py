@@ -12,7 +12,6 @@ from typing import Any
 MOST_BYTES = 2**26
 """The longest message; a length is not trusted."""
 STOPPED_SECONDS = 10.0
-"""How long a process may stay stopped while it is waited for."""
 _LENGTH = struct.Struct("=I")
 
 
@@ -35,10 +34,7 @@ class Channel(contextlib.AbstractContextManager["Channel"]):
         self.socket.sendall(_LENGTH.pack(len(message)) + message)
 
     def receive(self, seconds: float | None = None) -> bytes | None:
-        """Return the next message; None if the other end is closed.
-
-        TimeoutError if nothing arrived in ``seconds``, ValueError if the message is too long.
-        """
+        """Return the next message, None at the end; TimeoutError, or ValueError if too long."""
         self.socket.settimeout(seconds)
         try:
             if seconds is None and self._go_on:

@@ -17,14 +17,10 @@ from losscli.errors import LosscliError, UnfitError
 
 _PROC = Path("/proc")
 LOCK = "lock"
-"""The lock in a claimed folder."""
 _CLAIMED = "judge-"
-_NOTIFY_AFTER = 1.0
-"""Seconds of waiting before the first message."""
-_POLL = 0.02
-"""Seconds between two attempts."""
-_LOOK_EVERY = 1.0
-"""Seconds between two looks at the holder."""
+_POLL_SECONDS = 0.02
+_LOOK_SECONDS = 1.0
+"""Between two looks at the holder."""
 
 Notify = Callable[[str], None]
 """Is told who holds a lock."""
@@ -112,7 +108,7 @@ def locked(file: IO[str], notify: Notify, **times: Any) -> contextlib.AbstractCo
     def waits(holder: str) -> None:
         notify(f"waiting for {holder} to finish building")
 
-    return held(file, waits, notify_after=_NOTIFY_AFTER, **times)
+    return held(file, waits, notify_after=1.0, **times)
 
 
 @contextlib.contextmanager
@@ -127,17 +123,13 @@ def held(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
-    """Hold the lock within the block.
-
-    ``notify`` gets the holder after ``notify_after`` seconds. HeldError at the clock time
-    ``until``, or if a process ``waits_for_us`` and would never release it.
-    """
+    """Hold the lock within the block; HeldError at ``until``, or if a holder ``waits_for_us``."""
     started = look_at = clock()
     told = False
     while not try_lock(file, shared=shared):
         now = clock()
         if now >= look_at:
-            look_at = now + _LOOK_EVERY
+            look_at = now + _LOOK_SECONDS
             if stuck := [pid for pid in _holders(file) if waits_for_us(pid)]:
                 raise HeldError(_named(stuck[0]), waits_for_us=True)
         if now >= until:
@@ -145,7 +137,7 @@ def held(
         if not told and now - started >= notify_after:
             notify(_holder(file))
             told = True
-        sleep(_POLL)
+        sleep(_POLL_SECONDS)
     if not shared:
         Holder.here().write(file)
     try:
@@ -181,10 +173,7 @@ def _named(pid: int) -> str:
 
 
 def claim_folder(parent: Path) -> Path:
-    """Create a folder that this process owns until it ends, on a disk that many hosts share.
-
-    A lock shows that, because process ids mean nothing in another container.
-    """
+    """Create a folder that this process owns: a lock shows it, as process ids differ by host."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_CLAIMED, dir=parent))
         # Until it is locked, another process may consider it abandoned and remove it.

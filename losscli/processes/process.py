@@ -20,11 +20,8 @@ FALLBACK_VARIABLE = "LOSSCLI_FALLBACK"
 """See :mod:`losscli.operators.fallback`."""
 
 
-class Process(contextlib.AbstractContextManager["Process"]):
-    """A process with a channel as its standard input; a context that kills it and its children.
-
-    Its output goes to standard error. It has its own session, so Ctrl-C reaches only the command.
-    """
+class Process(subprocess.Popen[bytes]):
+    """A process with a channel as its standard input; a context that kills it and its children."""
 
     def __init__(
         self,
@@ -39,13 +36,13 @@ class Process(contextlib.AbstractContextManager["Process"]):
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                self._process = subprocess.Popen(
+                super().__init__(
                     command,
                     stdin=theirs.fileno(),
                     stdout=errors,
                     stderr=errors,
                     env=_environment(os.environ if environ is None else environ),
-                    start_new_session=True,
+                    start_new_session=True,  # so Ctrl-C reaches only the command
                 )
             except OSError:
                 ours.close()
@@ -56,38 +53,24 @@ class Process(contextlib.AbstractContextManager["Process"]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def id(self) -> int:
-        """Its process id."""
-        return self._process.pid
-
-    @property
-    def ended(self) -> int | None:
-        """The exit code or negative signal; None while it runs."""
-        return self._process.poll()
-
     def go_on(self) -> None:
         """Resume the process, in case it is stopped."""
-        self._process.send_signal(signal.SIGCONT)
-
-    def interrupt(self) -> None:
-        """Ask the process to end early."""
-        self._process.terminate()
+        self.send_signal(signal.SIGCONT)
 
     def end(self, seconds: float = 0.0) -> int:
         """Wait, then kill the process and its children; return its exit code or negative signal."""
         try:
-            code = self._process.wait(seconds)
+            code = self.wait(seconds)
         except subprocess.TimeoutExpired:
             self.kill()
-            code = self._process.wait()
+            code = self.wait()
         _running.discard(self)
         return code
 
     def kill(self) -> None:
         """Kill the process and its children; do not wait."""
         with contextlib.suppress(ProcessLookupError):  # another thread has seen its end
-            os.killpg(self._process.pid, signal.SIGKILL)
+            os.killpg(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Kill the process, and close its channel."""
@@ -124,11 +107,7 @@ def how_ended(code: int) -> str:
 
 @contextlib.contextmanager
 def to_parent(grace: float = 0.0) -> Iterator[Channel]:
-    """Yield the channel to the parent until it ends; standard input is then empty.
-
-    Standard output goes to standard error. If the parent ends, this process is killed, or gets
-    SIGTERM and ``grace`` seconds to clean up.
-    """
+    """Yield the channel to the parent, with which this process ends: ``grace`` seconds later."""
     end_with_parent(gently=grace > 0)
     if grace:
         threading.Thread(target=_watch, args=(os.getppid(), grace), daemon=True).start()

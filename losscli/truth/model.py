@@ -20,12 +20,12 @@ from torch import Tensor
 
 from losscli.cases.model_case import ModelCase
 from losscli.errors import LosscliError
-from losscli.implementations import Implementation, remote
+from losscli.implementations import Implementation
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.local import Gradients, Operands, R
 from losscli.implementations.requests import Call, Forward, Request, SecondDerivatives
 from losscli.implementations.sandbox.worker_requests import ModelState
-from losscli.implementations.subject import Subject, bind
+from losscli.implementations.subject import Subject, bind, workers
 from losscli.losses import LOSS
 from losscli.reasons import Code
 from losscli.truth.blocks import blocks_of
@@ -63,7 +63,7 @@ class Reference:
     def ask(self, request: Request[R]) -> R:
         """Send a request to the worker itself."""
         with self._blamed():
-            return remote.workers.of(self.implementation, self.case.device).ask(request, case=None)
+            return workers.of(self.implementation, self.case.device).ask(request, case=None)
 
     def wrong(self, text: str) -> WrongReferenceError:
         """Return the error for a failure."""

@@ -17,8 +17,7 @@ from losscli.errors import UsageError
 from losscli.implementations import CUSTOM, Implementation, find_implementation, libraries
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.process_state import ProcessState, StateChange, reason_of
-from losscli.implementations.remote import changes_of
-from losscli.implementations.subject import bind
+from losscli.implementations.subject import bind, changes_of
 from losscli.machine import devices, memory
 from losscli.machine.memory import is_out_of_memory
 from losscli.reasons import Code, Reason

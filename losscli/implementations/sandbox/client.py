@@ -1,8 +1,4 @@
-"""Starts, calls and ends workers: the judge's side of the sandbox.
-
-Nothing outlives the judge: the kernel kills a worker's processes with their keeper, and the keeper
-with the judge. Operands and results are in anonymous files in memory.
-"""
+"""Starts, calls and ends workers: the judge's side of the sandbox."""
 
 import os
 import select
@@ -46,7 +42,6 @@ _LOG_BYTES = 2**16
 _POLL_SECONDS = 0.001
 LARGE_BYTES = 2**26
 """Bytes of results from which memory is returned after each reply."""
-TUNES_BETWEEN = "tunes a kernel between samples, which are not of one kernel"
 
 
 class Worker:
@@ -55,13 +50,7 @@ class Worker:
     def __init__(
         self, file: Source, device: str, setting: Setting = PLAIN, *, unmarked: bool = False
     ) -> None:
-        """Start a worker and import the file, unless ``unmarked``.
-
-        Raises:
-            NotBuiltError: the file cannot be imported.
-            NotIsolatedError: a required part of the isolation is missing.
-            SandboxError: the worker died or timed out.
-        """
+        """Import the file unless ``unmarked``; NotBuiltError, NotIsolatedError or SandboxError."""
         self.file, self.device = file, device
         allowance = setting.allowance or Allowance()
         most_bytes = allowance.bytes_of(free_bytes("cpu"))
@@ -69,7 +58,6 @@ class Worker:
         self.died: errors.SandboxError | None = None
         self.tuned = self._has_run = False
         self.reached: tuple[str, ...] = ()
-        """The isolation it runs under."""
         self._own_scratch: Path | None = None
         self.files = [os.memfd_create(name, os.MFD_CLOEXEC) for name in ("operands", "results")]
         operands, results = self.files
@@ -125,13 +113,7 @@ class Worker:
     def ask(
         self, request: Request[R], case: Case | None = None, generation: int = 0, mends: Mends = ()
     ) -> R:
-        """Return the response to a request, for the subject of a case if there is one.
-
-        Raises:
-            SubjectError: the candidate raised, or has no second derivatives.
-            SandboxError: the worker died, hung or forged a message, and is ended.
-            torch.OutOfMemoryError: the GPU ran out of memory.
-        """
+        """Return the response; SubjectError, OutOfMemoryError or, if it ended, SandboxError."""
         if self.died:
             raise self.died
         number = int.from_bytes(os.urandom(6))
@@ -146,7 +128,8 @@ class Worker:
         seconds = most.build_seconds if request.takes_long else most.call_seconds
         reply = self._answer(number, seconds)
         if self.tuned and request.is_timed:
-            raise errors.SubjectError(TUNES_BETWEEN, Code.TIMING_TAMPERING)
+            text = "tunes a kernel between samples, which are not of one kernel"
+            raise errors.SubjectError(text, Code.TIMING_TAMPERING)
         if isinstance(reply, wire.Raised):
             if isinstance(request, Load):  # whatever a file says of its own import
                 raise errors.NotBuiltError(reply.text, compiler=reply.kind == "build")
@@ -189,16 +172,15 @@ class Worker:
 
     def _reply(self, seconds: float) -> wire.Reply:
         try:
-            data = self.channel.receive(seconds)
-            reply = None if data is None else wire.REPLY.decode(data)
+            if (data := self.channel.receive(seconds)) is None:
+                raise self._ended()
+            reply: wire.Reply = msgspec.json.decode(data, type=wire.Reply)
         except TimeoutError:
             raise self._fatal(Code.HANGS, f"did not respond within {seconds:g} s") from None
         except OSError:
             raise self._ended() from None
         except (ValueError, msgspec.MsgspecError) as error:
             raise self._forged(str(error)) from None
-        if reply is None:
-            raise self._ended()
         if isinstance(reply, wire.Raised):
             reply.text = printable(reply.text)
         return reply
@@ -227,7 +209,7 @@ class Worker:
         told = self._status()
         if told is None:
             return self._fatal(Code.PROCESS_DIED, "its process ended, but left others running")
-        if not told or self._zygote.ended is not None:  # then its keeper has ended it
+        if not told or self._zygote.poll() is not None:  # then its keeper has ended it
             return self._fatal(Code.INTERRUPTED, self._why_interrupted())
         if (code := int(told)) == TOO_MUCH_MEMORY:
             most = format_bytes(self.allowance.memory_bytes)
@@ -240,7 +222,7 @@ class Worker:
 
     def _why_interrupted(self) -> str:
         """Name the losscli process that ended, as no keeper has reported the worker's end."""
-        code = self._zygote.ended
+        code = self._zygote.poll()
         starts = code is not None and f"starts workers ended {how_ended(code)}"
         what = starts or "keeps the worker was killed"
         told = f"losscli's process that {what}, as when the system runs out of memory"

@@ -1,7 +1,4 @@
-"""Imports, binds and calls a loss as any program does.
-
-It also runs from its source, so it imports and names nothing of this project; see ``Unmarked``.
-"""
+"""Imports, binds and calls a loss; imports and names nothing of this project, see ``Unmarked``."""
 
 import importlib.util
 import inspect

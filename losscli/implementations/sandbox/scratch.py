@@ -27,7 +27,6 @@ def scratch_directory() -> Path:
 
 @cache
 def _claimed(shared: Path) -> Path:
-    """Create this process's directory; remove those of ended judges."""
     with writing(shared, f"Name a folder that can be written in {CACHE_VARIABLE}."):
         make_private(shared)
         remove_unclaimed(shared)

@@ -26,6 +26,8 @@ from losscli.implementations.sandbox.modules import BoundModel
 from losscli.implementations.sandbox.worker_requests import Seconds, State, WorkerRequest
 from losscli.implementations.timer import Timer, Warm, make_timer
 
+Ran = tuple[int, dict[str, float]]
+"""The number of operators or kernels, and each owner's share of the time."""
 JOIN_SECONDS = 10.0
 """How long a thread that a call started may continue."""
 _PROFILED_CALLS = 5
@@ -47,13 +49,6 @@ class Flip(msgspec.Struct):
     stop: int
 
 
-class WarmData(msgspec.Struct):
-    """Measurements of a warm-up."""
-
-    host_seconds: float
-    peak_extra_bytes: int | None = None
-
-
 class Samples(msgspec.Struct):
     """The seconds of samples, and one answer."""
 
@@ -61,13 +56,6 @@ class Samples(msgspec.Struct):
     loss: Tensor | None
     gradients: list[Tensor | None]
     incoming: float
-
-
-class Ran(msgspec.Struct):
-    """The number of operators or kernels, and each owner's share of the time."""
-
-    count: int
-    shares: dict[str, float]
 
 
 class Time(WorkerRequest[Samples], frozen=True):
@@ -165,16 +153,16 @@ class TimedRequest(WorkerRequest[R_co], frozen=True):
         raise NotImplementedError
 
 
-class WarmUp(TimedRequest[WarmData], frozen=True):
-    """Warm up, and measure a call's memory."""
+class WarmUp(TimedRequest[tuple[float, int | None]], frozen=True):
+    """Warm up; return a call's seconds on the host, and its peak temporary memory."""
 
-    def perform_on(self, timed: TimedPass) -> WarmData:
+    def perform_on(self, timed: TimedPass) -> tuple[float, int | None]:
         timed.warm = replace(timed.timer.warm_up(timed.call), repeats=1)
         timed.drop_gradients()
         extra = timed.call.peak_extra_bytes(timed.device)
         if extra is not None:
             extra = max(extra - timed.drop_gradients(), 0)
-        return WarmData(timed.warm.host_seconds, extra)
+        return timed.warm.host_seconds, extra
 
 
 class Sample(TimedRequest[Samples], frozen=True):
@@ -215,9 +203,9 @@ class WhatRan(TimedRequest[Ran], frozen=True):
         return _kernels(found) if on_gpu else _operators(found, wall)
 
     def accepts(self, response: Ran) -> bool:
-        shares = response.shares
+        count, shares = response
         known = {*shares} <= {OWN, TRITON, CUBLAS, ATEN}
-        return known and response.count >= 0 and all(0 <= each <= 1 for each in shares.values())
+        return known and count >= 0 and all(0 <= each <= 1 for each in shares.values())
 
 
 class Loop(TimedRequest[Seconds], frozen=True):
@@ -260,4 +248,4 @@ def _operators(found: profile, wall: float) -> Ran:
 
 def _shares(count: int, times: dict[str, float]) -> Ran:
     total = sum(times.values())
-    return Ran(count, {who: round(took / total, 4) for who, took in times.items()} if total else {})
+    return count, {who: round(took / total, 4) for who, took in times.items()} if total else {}

@@ -51,7 +51,6 @@ class Asked(msgspec.Struct):
     storages: list[Storage]
     case: Case | None = None
     model: ModelCase | None = None
-    """The case, if it is a Model's."""
     generation: int = 0
     """The implementation is bound again for each."""
     mends: Mends = ()
@@ -93,9 +92,6 @@ class Tunes(msgspec.Struct, tag="tunes"):
 
 
 Reply = Ready | Replied | Raised | Tunes
-
-ASKED = msgspec.json.Decoder(Asked)
-REPLY: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
 
 
 def _plain(value: Any) -> Any:
@@ -165,8 +161,7 @@ class JudgeEnd:
             self._end += -(-storage.nbytes() // 4096) * 4096
             self._sending[key] = stored, whole
         dtype = str(value.dtype).removeprefix("torch.")
-        strides, offset = list(value.stride()), int(value.storage_offset())
-        return Sent(key, dtype, list(value.shape), strides, offset)
+        return Sent(key, dtype, [*value.shape], [*value.stride()], int(value.storage_offset()))
 
     def _result(self, kind: Any, found: Any) -> Any:
         if kind is not Tensor:
@@ -188,15 +183,15 @@ class WorkerEnd:
     def __init__(self, operands: int, results: int) -> None:
         self.operands, self.results = operands, results
         self._kept: dict[int, Tensor] = {}
-        self._pinned: set[int] = set()
+        self.pinned: set[int] = set()
+        """Keys of operands that stay in place."""
         self._stored: Sequence[Storage] = ()
         self._end = 0
 
     def read(self, storages: Sequence[Storage]) -> None:
         """Load a request's operands; free earlier ones unless they are small or kept."""
-        self._end = 0
-        self._stored = storages
-        wanted = self._pinned | {stored.key for stored in storages}
+        self._end, self._stored = 0, storages
+        wanted = self.pinned | {stored.key for stored in storages}
         small = sum(t.nbytes for t in self._kept.values()) <= _SMALL
         self._kept = {key: t for key, t in self._kept.items() if small or key in wanted}
         for stored in storages:
@@ -205,14 +200,6 @@ class WorkerEnd:
                 kept = torch.empty(stored.bytes, dtype=torch.uint8, device=stored.device)
                 self._kept[stored.key] = kept
             _read_into(self.operands, stored.at, kept)
-
-    def keep(self) -> None:
-        """Keep this request's operands in place."""
-        self._pinned |= {stored.key for stored in self._stored}
-
-    def drop(self) -> None:
-        """Stop keeping operands."""
-        self._pinned.clear()
 
     def write_back(self) -> list[int]:
         """Write changed operands back; return their keys."""
@@ -239,8 +226,9 @@ class WorkerEnd:
         sent = msgspec.convert(found, Sent)
         whole = self._kept[sent.storage]
         empty = torch.empty(0, dtype=_DTYPES[sent.dtype], device=whole.device)
-        storage = whole.untyped_storage()
-        return empty.set_(storage, sent.offset, tuple(sent.shape), tuple(sent.stride))
+        return empty.set_(
+            whole.untyped_storage(), sent.offset, tuple(sent.shape), tuple(sent.stride)
+        )
 
     def _result(self, value: Any) -> Any:
         if not isinstance(value, Tensor):

@@ -73,7 +73,8 @@ class State:
         try:
             if isinstance(case, ModelCase):
                 return BoundModel(self.module, self.file.definition(""), case, copies=bool(mends))
-            function = program.bound(self.module, self.binding(case))
+            how = binding.binding(self.file, case, self.order)
+            function = program.bound(self.module, how)
         finally:
             for change in before.restore():
                 self.constructed.setdefault(change, False)
@@ -82,10 +83,6 @@ class State:
         if "gradients" in mends:
             function = binding.with_all_gradients(function, case)
         return binding.mended(function, case) if "results" in mends else function
-
-    def binding(self, case: Case) -> program.Binding:
-        """Return how a case calls the file's definition."""
-        return binding.binding(self.file, case, self.order)
 
 
 class WorkerRequest(Request[R_co], frozen=True):
@@ -103,7 +100,6 @@ class Load(WorkerRequest[None], frozen=True):
     owns_operands: ClassVar[bool] = True
     file: Source
     order: tuple[str, ...]
-    """The order of operands; empty to infer it."""
     unmarked: bool
     """Whether to import it later, in a process that looks like a user's."""
     built: Tensor
@@ -177,19 +173,15 @@ class InputShapes(WorkerRequest[list[tuple[Shape, str]]], frozen=True):
 
 
 class Unmarked(WorkerRequest[Iterable[Answer]], frozen=True):
-    """The loss and first gradient of successive processes that look like a user's.
-
-    This catches a loss that is right only if it recognizes a judge, or that finds answers in files
-    of earlier processes. Modules, environment, call stack and garbage-collected objects hide
-    losscli.
-    """
+    """The loss and first gradient of processes that look like a user's; see docs/isolation.md."""
 
     takes_long: ClassVar[bool] = True
     calls: Sequence[Call]
     case: Case
 
     def perform_at(self, state: State) -> Iterator[Answer]:
-        how, results = state.binding(self.case), f"{state.scratch}/results"
+        how = binding.binding(state.file, self.case, state.order)
+        results = f"{state.scratch}/results"
         for call in self.calls:
             Path(results).unlink(missing_ok=True)
             with _hidden(is_used=state.file.imports_losscli) as main:

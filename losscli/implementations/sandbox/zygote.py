@@ -28,7 +28,6 @@ from losscli.processes import Channel, Process, end_with_parent, to_parent
 
 _PR_SET_CHILD_SUBREAPER = 36
 START_SECONDS = 120.0
-"""How long a process may take to start."""
 IDLE_SECONDS = 0.5
 """After so long without a request, the process imports what only some workers need."""
 DESCRIPTORS = 5
@@ -70,7 +69,7 @@ _zygotes: list[Zygote] = []
 
 def running() -> Zygote:
     """Return the running zygote, perhaps a new one."""
-    if not _zygotes or _zygotes[-1].ended is not None:
+    if not _zygotes or _zygotes[-1].poll() is not None:
         _zygotes.append(Zygote())
         atexit.register(_zygotes[-1].close)
     return _zygotes[-1]
@@ -78,7 +77,7 @@ def running() -> Zygote:
 
 def is_of_a_worker(pid: int) -> bool:
     """Tell whether one of our workers started a process."""
-    return any(each.id in ancestors(pid) for each in _zygotes)
+    return any(each.pid in ancestors(pid) for each in _zygotes)
 
 
 def fork(wanted: Wanted, descriptors: Sequence[int]) -> tuple[Zygote, int]:

@@ -1,10 +1,4 @@
-"""Isolates a worker as far as the kernel permits.
-
-``namespaces`` separates it from the judge and drops its capabilities, ``mounts`` restricts which
-files it sees, ``landlock`` which it may write, ``seccomp`` its system calls, ``limits`` its
-resources, and ``environment`` its environment variables. They overlap on purpose. A step that the
-kernel refuses is skipped; the verdict lists the others.
-"""
+"""Isolates a worker by steps that overlap on purpose; one that the kernel refuses is skipped."""
 
 import errno
 import os
@@ -24,7 +18,6 @@ from losscli.implementations.sandbox.confinement.namespaces import drop_capabili
 from losscli.implementations.sandbox.isolation_parts import NAMES
 
 NIXOS_DRIVER = "/run/opengl-driver"
-"""NixOS's folder of GPU driver libraries."""
 SCRATCH_PART = 4
 """The divisor of a worker's memory limit for each of two file systems in memory."""
 MPS_VARIABLE, MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"
@@ -44,7 +37,6 @@ class Wanted:
     shown: Sequence[str]
     """Paths needed in addition to those of Python and the compilers."""
     hidden: Sequence[str]
-    """Paths to hide."""
 
 
 class Walls:

@@ -1,10 +1,4 @@
-"""Limits a worker's memory, processes, open files and file sizes.
-
-The kernel's limits are per process or user, so the keeper polls the sum over the worker's
-processes. A control group (version 2), if one can be made, counts unmapped memory too.
-"""
-
-from __future__ import annotations
+"""Limits a worker's memory, processes, open files and file sizes; see docs/isolation.md."""
 
 import os
 import platform
@@ -24,48 +18,27 @@ LOOK_SECONDS = 0.1
 """Between two polls; too short for a host's cores to fill its memory."""
 GROWTH = 1.1
 """Growth of memory that requires another exact poll, which is slow."""
-COUNTED_BY_NAMESPACE = (5, 14)
-"""The kernel version since which each user namespace counts processes separately."""
 GROUPS = "losscli-"
-"""The prefix of control groups' names."""
-_SETTINGS = {"memory.swap.max": "0", "memory.oom.group": "1"}
-"""Further settings of a control group, if the kernel has them."""
 TOO_MUCH_MEMORY, TOO_MANY_PROCESSES = 256, 257
 """Beyond the exit codes of a process."""
 
 
 def set_limits(memory_bytes: int, processes: int, *, data: bool, own_users: bool) -> None:
-    """Set limits for this process and each child; 0 bytes or processes means none.
-
-    ``data``: limit data too, not for CUDA, which reserves large address ranges. ``own_users``: this
-    process has its own user namespace.
-    """
+    """Set limits for this process and each child; 0 bytes or processes means none."""
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_NOFILE, OPEN_FILES)
     kernel = tuple(map(int, re.findall(r"\d+", platform.release())[:2]))
-    if processes and own_users and kernel >= COUNTED_BY_NAMESPACE:
+    if processes and own_users and kernel >= (5, 14):  # each user namespace counts its own
         _limit(resource.RLIMIT_NPROC, processes)
     if memory_bytes:
         _limit(resource.RLIMIT_FSIZE, memory_bytes)
-        if data:
+        if data:  # not for CUDA, which reserves large address ranges
             _limit(resource.RLIMIT_DATA, memory_bytes)
-
-
-def wait(worker: int, watch: Watch) -> int:
-    """Return a worker's exit status; end it at its limits. SIGCHLD must be blocked."""
-    excess = 0
-    while True:
-        pid, status = os.waitpid(worker, os.WNOHANG)
-        if pid:
-            return excess or os.waitstatus_to_exitcode(status)
-        if not excess and (excess := watch.look()):
-            os.kill(worker, signal.SIGKILL)
-        signal.sigtimedwait({signal.SIGCHLD}, LOOK_SECONDS)
 
 
 @dataclass
 class Watch:
-    """Polls the descendants of this process; 0 is no limit."""
+    """Polls the sum over descendants, as the kernel's limits are per process; 0 is no limit."""
 
     memory_bytes: int
     processes: int
@@ -85,6 +58,18 @@ class Watch:
             return 0
         self._looked_at = most
         return TOO_MUCH_MEMORY if sum(map(_share, pids)) > self.memory_bytes else 0
+
+
+def wait(worker: int, watch: Watch) -> int:
+    """Return a worker's exit status; end it at its limits. SIGCHLD must be blocked."""
+    excess = 0
+    while True:
+        pid, status = os.waitpid(worker, os.WNOHANG)
+        if pid:
+            return excess or os.waitstatus_to_exitcode(status)
+        if not excess and (excess := watch.look()):
+            os.kill(worker, signal.SIGKILL)
+        signal.sigtimedwait({signal.SIGCHLD}, LOOK_SECONDS)
 
 
 def _whole(status: Mapping[str, int]) -> int:
@@ -142,8 +127,8 @@ class ControlGroup:
             for name, most in (("memory.max", memory_bytes), ("pids.max", processes)):
                 if most:
                     self._write(name, str(most))
-            for name, value in _SETTINGS.items():
-                with suppress(OSError):
+            for name, value in (("memory.swap.max", "0"), ("memory.oom.group", "1")):
+                with suppress(OSError):  # some kernels lack it
                     self._write(name, value)
             self._entry = self._open("cgroup.procs", os.O_WRONLY)
             self._events = self._open("memory.events", os.O_RDONLY)

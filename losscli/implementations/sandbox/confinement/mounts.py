@@ -1,8 +1,4 @@
-"""The files that a worker sees, in its own mount namespace.
-
-Everything is read-only except file systems in memory. Empty folders cover shared and hidden
-folders; needed files are mounted back.
-"""
+"""The files that a worker sees, in its own mount namespace; see docs/isolation.md."""
 
 import os
 import re
@@ -23,7 +19,6 @@ SCRATCH = "/tmp/work"
 DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
 OF_CUDA = ("/dev/nvidia*", "/dev/dxg", "/dev/nvmap", "/dev/nvhost*", "/dev/nvgpu*")
 """The devices of NVIDIA's driver, also on Windows and Jetson."""
-
 SCRATCH_BYTES = 4 * 2**30
 """The maximum size of a file system in memory."""
 _STREAMS = {"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"}

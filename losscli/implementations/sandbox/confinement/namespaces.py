@@ -15,8 +15,6 @@ HOST = b"localhost"
 """The host's name in a namespace, which hides the judge's."""
 _CAPBSET_DROP, _SET_NO_NEW_PRIVS, _AMBIENT, _AMBIENT_CLEAR_ALL = 24, 38, 47, 4
 _VERSION_3 = 0x20080522
-_MOST = 64
-"""More than any kernel has."""
 SETFCAP = 31
 """What root needs to be root of a user namespace as well."""
 
@@ -59,6 +57,6 @@ def drop_capabilities() -> None:
     kernel.call("prctl", _SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     kernel.call("prctl", _AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0)
     with suppress(OSError):  # past the last; or not allowed, of a user who has none to pass on
-        for capability in range(_MOST):
+        for capability in range(64):  # more than any kernel has
             kernel.call("prctl", _CAPBSET_DROP, capability, 0, 0, 0)
     kernel.call("capset", struct.pack("=Ii", _VERSION_3, 0), struct.pack("=6I", *[0] * 6))

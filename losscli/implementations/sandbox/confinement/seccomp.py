@@ -10,48 +10,33 @@ from losscli.implementations.sandbox.confinement import kernel
 
 
 class Refused(NamedTuple):
-    """Refused system calls, and why."""
+    """System calls to refuse."""
 
     names: str
-    """Their names, with spaces in between."""
-    why: str
     error: int = errno.EPERM
     on_cuda: bool = True
     """Whether CUDA works without them."""
 
 
 REFUSED = (
-    Refused(
-        "ptrace process_vm_readv process_vm_writev process_madvise kcmp",
-        "reach the memory of other processes",
-        on_cuda=False,
-    ),
-    Refused("pidfd_getfd", "takes descriptors of other processes", on_cuda=False),
-    Refused("add_key keyctl request_key", "keys of the kernel belong to no namespace"),
-    Refused(
-        "mount umount2 pivot_root chroot move_mount open_tree open_tree_attr", "change the mounts"
-    ),
-    Refused("mount_setattr fsopen fsconfig fsmount fspick", "mount, in newer ways"),
-    Refused("unshare setns", "lead to namespaces in which a process has capabilities again"),
-    Refused("clone3", "clone, whose flags a filter cannot see", errno.ENOSYS),
-    Refused("open_by_handle_at name_to_handle_at", "open files past their folders"),
-    Refused("bpf perf_event_open userfaultfd", "reach far into the kernel"),
-    Refused(
-        "io_uring_setup io_uring_enter io_uring_register", "call past this filter", errno.ENOSYS
-    ),
-    Refused(
-        "init_module finit_module delete_module kexec_load kexec_file_load", "change the kernel"
-    ),
-    Refused("reboot swapon swapoff acct quotactl quotactl_fd syslog", "are an administrator's"),
-    Refused("settimeofday clock_settime clock_adjtime adjtimex", "set the clock"),
-    Refused("sethostname setdomainname fanotify_init", "concern all processes"),
-    Refused(
-        "memfd_create memfd_secret", "take memory that no limit counts", errno.ENOSYS, on_cuda=False
-    ),
+    # The memory and descriptors of other processes.
+    Refused("ptrace process_vm_readv process_vm_writev process_madvise kcmp", on_cuda=False),
+    Refused("pidfd_getfd", on_cuda=False),
+    Refused("add_key keyctl request_key"),  # keys of the kernel belong to no namespace
+    Refused("mount umount2 pivot_root chroot move_mount open_tree open_tree_attr"),
+    Refused("mount_setattr fsopen fsconfig fsmount fspick"),  # newer ways to mount
+    Refused("unshare setns"),  # lead to namespaces in which a process has capabilities again
+    Refused("clone3", errno.ENOSYS),  # clone, whose flags a filter cannot see
+    Refused("open_by_handle_at name_to_handle_at"),  # open files past their folders
+    Refused("bpf perf_event_open userfaultfd"),  # reach far into the kernel
+    Refused("io_uring_setup io_uring_enter io_uring_register", errno.ENOSYS),  # pass this filter
+    Refused("init_module finit_module delete_module kexec_load kexec_file_load"),
+    Refused("reboot swapon swapoff acct quotactl quotactl_fd syslog"),  # are an administrator's
+    Refused("settimeofday clock_settime clock_adjtime adjtimex"),
+    Refused("sethostname setdomainname fanotify_init"),  # concern all processes
+    Refused("memfd_create memfd_secret", errno.ENOSYS, on_cuda=False),  # memory that none limits
 )
-SHARED_MEMORY = Refused(
-    "shmget semget msgget mq_open", "reach memory and queues of other processes"
-)
+SHARED_MEMORY = Refused("shmget semget msgget mq_open")
 """Also refused if there is no namespace for it."""
 NEW_NAMESPACES = 0x7E020000
 """Flags of clone."""
