@@ -9,12 +9,11 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from losscli.build.targets import Target
 from losscli.cases.case import Case
 from losscli.config.expansion import asked_for, expand
 from losscli.config.schema import Config
 from losscli.errors import UsageError
-from losscli.implementations import CUSTOM, Implementation, find_implementation, libraries
+from losscli.implementations import CUSTOM, Implementation, find_implementation
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.process_state import ProcessState, StateChange, reason_of
 from losscli.implementations.remote import changes_of
@@ -32,8 +31,6 @@ Trial = tuple[Implementation, Check]
 Key = tuple[object, ...]
 RunJob = Callable[["Checks"], Iterable[VerifyResult]]
 
-DEAD = "CUDA error"
-"""PyTorch's error after a kernel crashed, and of every later call."""
 broken: dict[str, Reason] = {}
 """Why this process can no longer use a GPU: an implementation broke it."""
 
@@ -73,12 +70,9 @@ def plan(
     checks: Collection[str] = (),
     files: Mapping[str, Implementation] = MappingProxyType({}),
 ) -> list[Checks]:
-    """Return the jobs of a config, without what its rules exclude.
+    """Return the jobs of a config, without what its rules exclude; UsageError if there are none.
 
     ``checks`` selects checks by name; ``files`` are the implementations of files read already.
-
-    Raises:
-        UsageError: a check's name is unknown, or none applies to these cases.
     """
     wanted = {find_check(name).name for name in checks}
     picked = [check for check in CHECKS.values() if not checks or check.name in wanted]
@@ -126,10 +120,7 @@ def _refuse(config: Config, checks: Iterable[Check], asked: Iterable[Check]) -> 
 
 
 def _choose(asked: Iterable[tuple[int, Case, Trial]], free: int) -> dict[Key, tuple[int, Case]]:
-    """Return the case that stands for those that a check need not tell apart, in all tables.
-
-    It is the largest that fits, or else the first.
-    """
+    """Return the largest case that fits, or else the first, of those that are one to a check."""
     best: dict[Key, tuple[int, tuple[int, Case]]] = {}
     for number, case, trial in asked:
         implementation, check = trial
@@ -178,18 +169,10 @@ def possible(jobs: Iterable[Checks], free: int) -> Iterator[tuple[Case, str]]:
                 yield job.case, implementation.name
 
 
-def libraries_of(jobs: Iterable[Checks], device: str, free: int) -> list[Target]:
-    """Return the libraries of the checks that can run in ``free`` bytes."""
-    return libraries(dict.fromkeys(possible(jobs, free)), device)
-
-
 def run(
     job: Checks, free_bytes: Callable[[str], int] = memory.free_bytes
 ) -> Generator[VerifyResult, None, None]:
-    """Yield each result of a job when it is ready; errors of an implementation are results.
-
-    Checks that do not fit in memory, and all checks on a broken GPU, are skipped.
-    """
+    """Yield each result of a job when it is ready; errors of an implementation are results."""
     case = job.case
     free = 0 if case.device in broken else free_bytes(case.device)
     problem: Problem | None = None
@@ -254,11 +237,10 @@ def _held(result: VerifyResult, implementation: Implementation) -> VerifyResult:
 
 
 def _failure(error: Exception, device: str, name: str) -> tuple[VerifyStatus, str, Code] | None:
-    """Return what an error says about the implementation, or None; note a GPU that it broke.
-
-    Some CUDA errors, such as those of a capture, leave the GPU usable.
-    """
-    is_of_cuda = DEAD in str(error)
+    """Return what an error says about the implementation, or None; note a GPU that it broke."""
+    # PyTorch's error after a kernel crashed, and of every later call. That of a capture has it too,
+    # and leaves the GPU usable.
+    is_of_cuda = "CUDA error" in str(error)
     is_dead = is_of_cuda and devices.is_broken(device)
     if is_dead:
         earlier = Reason(Code.DEVICE_UNUSABLE, f"{device} was made unusable earlier by {name}")
