@@ -15,8 +15,6 @@ from losscli.losses.rows.forms import IGNORE_INDEX, NO_INDEX
 from losscli.losses.rows.topk_kl_divergence import bins_of_both, divergence_of
 from losscli.verify.selftest.surgery import formula, noting, reduced_where, regrade
 
-_LEAST = 2.0**-12
-"""The probability below which some kernels skip gradients."""
 _CHUNK = 8
 Pair = tuple[Tensor, Tensor]
 """The bins of the student and of the teacher."""
@@ -48,9 +46,9 @@ def _of_logits(case: Case) -> Case:
 
 
 def filtered(case: Case, logits: Tensor, numbers: Tensor) -> Tensor:
-    """Skips the gradients of improbable classes."""
+    """Skips the gradients of improbable classes, as some kernels do."""
     with torch.no_grad():
-        improbable = torch.softmax(logits.float() / case.params["temperature"], 1) < _LEAST
+        improbable = torch.softmax(logits.float() / case.params["temperature"], 1) < 2.0**-12
         known = numbers.clamp(0, logits.shape[1] - 1).long().unsqueeze(1)
         improbable.scatter_(1, known, torch.zeros_like(known, dtype=torch.bool))
     return formula(case, regrade(logits, lambda g: g.masked_fill(improbable, 0)), numbers)
