@@ -92,8 +92,7 @@ def plan(
     jobs: list[Checks] = []
     for (number, case), group in groupby(asked, key=lambda one: one[:2]):
         trials = [trial for *_, trial in group if chosen[_key(case, trial)] == (number, case)]
-        tolerances = config.blocks[number].tolerances
-        loosened = {tolerance.case: tolerance.ulp for tolerance in tolerances}
+        loosened = {tolerance.case: tolerance.ulp for tolerance in config.blocks[number].tolerances}
         jobs += split(case, trials, loosened.get(case.name), beside)
     if checks and not jobs:
         _refuse(config, picked, dict.fromkeys(trial[1] for *_, trial in asked))

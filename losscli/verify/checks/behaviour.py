@@ -64,16 +64,13 @@ def global_state(problem: Problem, subject: Subject, tally: Tally) -> Iterator[V
 RUNS = 20
 PART = 2**14
 """The fewest elements that one thread of a CPU kernel takes."""
-PARTS_A_THREAD = 4
-MOST_PARTS = 64
-"""The most parts that CPU kernels make."""
 COLUMNS = 1001
 """A row of no whole vectors."""
 
 
 def _threaded_case(case: Case) -> Case:
     """Return the case; on a CPU with enough elements for every thread."""
-    parts = min(PARTS_A_THREAD * core_count(), MOST_PARTS)
+    parts = min(4 * core_count(), 64)  # CPU kernels make no more
     if case.device != "cpu" or case.elements >= parts * PART:
         return case
     return case.reshaped((parts * PART // COLUMNS, COLUMNS))
@@ -184,8 +181,7 @@ def graphs(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 def _new_contents(plain: Sequence[PlainCalls], title: str, tally: Tally) -> None:
     subject, problem = plain[0].subject, plain[0].problem
-    call = problem.call(plain[0].incoming, problem.copies())
-    with recordings(subject, [call]) as (recording,):
+    with recordings(subject, [problem.call(plain[0].incoming, problem.copies())]) as (recording,):
         for number, each in enumerate(reversed(plain), 1):
             answer = subject.send(replace(recording, contents=each.problem.operands))
             each.judge(answer, f"{title} captured, replay {number}, new contents", tally)

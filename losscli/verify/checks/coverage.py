@@ -21,9 +21,6 @@ from losscli.verify.checks.check import Cost, Tally, check, paths
 from losscli.verify.checks.perturbation import at_least_loss, find_change, least_loss_values
 from losscli.verify.needed_memory import Held
 
-_NAMED = 4
-"""Elements that a report names."""
-
 
 class _Probe:
     def __init__(self, problem: Problem, name: str, subject: Subject, tally: Tally) -> None:
@@ -46,7 +43,6 @@ class _Probe:
             flat[where] = before
 
     def _unchanged(self, truth: Truth, _: Tensor) -> Tensor:
-        """Tell at which elements of a block the operand has not changed."""
         return part(self.operand, truth.block) == self.change.before
 
     def _where(self, number: int) -> str:
@@ -97,16 +93,15 @@ class _Probe:
         for title, wrt in paths(self.problem).items():
             missed: list[tuple[int, str]] = []
             for start in range(0, count, group):
-                most = _NAMED - len(missed)
-                missed += self._missed(wrt, start, min(start + group, count), most)
+                # A report names up to four.
+                missed += self._missed(wrt, start, min(start + group, count), 4 - len(missed))
             if missed:
                 number, reason = missed[0]
                 names = ", ".join(self._where(each) for each, _ in missed)
                 changed = float(self.change.take(number, number + 1))
                 when = f"when {self._where(number)} alone becomes {changed:g}{title}"
                 probed = f"{count} elements were changed, one a tile of {perturbation.TILE:,}"
-                text = f"{reason} {when}; {probed}; wrong at least for {names}"
-                self.tally.fail(text, "loss: ")
+                self.tally.fail(f"{reason} {when}; {probed}; wrong at least for {names}", "loss: ")
                 return
 
     def _off(self, wrt: tuple[str, ...], start: int, stop: int) -> str:

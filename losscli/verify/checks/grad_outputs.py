@@ -29,10 +29,6 @@ STEPS = (*(1.0, 1.0, 1.0), *(0.5, 0.5, 0.5), *CHANGING_VALUES, *(0.5, 0.5, 0.5),
 """Values of grad_output: three alike may lead a kernel to expect a fourth."""
 HEADS = ((0.5, 2.0), (0.5, 2.0), (0.5, 2.0), (2.0, 0.5))
 STREAMS = ((0.5, 0.5, 0.5, 2.0, 0.5), (2.0, 2.0, 2.0, 2.0, 0.5))
-MOST_OTHERS = 2
-_VALUES = tuple(dict.fromkeys((*STEPS, *HEADS[0])))
-_FIRST = -3.0
-"""The first grad_output of a retained graph, which uses up a stored gradient."""
 
 
 class Due:
@@ -42,7 +38,7 @@ class Due:
         self.problem, self.subject = problem, subject
         self._right: set[tuple[float, str]] = set()
         """Gradients that the oracle has judged already."""
-        values = (_FIRST, *_VALUES)
+        values = (-3.0, *dict.fromkeys((*STEPS, *HEADS[0])))  # the first uses up a stored gradient
         grad_outputs = [problem.filled(value).grad_output for value in values]
         asked = RetainGraph(Call(problem.operands, problem.wrt), grad_outputs)
         first, second = (
@@ -128,8 +124,7 @@ def repeated_backward(problem: Problem, subject: Subject, tally: Tally) -> None:
             [due.problem.call(due.problem.filled(value, due.problem.wrt)) for value in values]
             for due, values in zip(dues, STREAMS, strict=True)
         ]
-        answers = subject.send(OnStreams(queues))
-        for due, values, own in zip(dues, STREAMS, answers, strict=True):
+        for due, values, own in zip(dues, STREAMS, subject.send(OnStreams(queues)), strict=True):
             due.judge_each(values, own, "two streams at once, step", tally)
 
 
@@ -159,7 +154,7 @@ def _other_losses(problem: Problem, subject: Subject) -> Iterator[Head]:
         for loss, spec in ((loss, find_loss(loss)) for loss in others)
     )
     able = (own for own in cases if not subject.implementation.unavailable(own))
-    for own, weight in zip(able, CHANGING_VALUES[:MOST_OTHERS], strict=False):
+    for own, weight in zip(able, CHANGING_VALUES[:2], strict=False):
         other = problem.variant(own.loss, partial(Problem.of, own))
         yield Head(own, Call(other.operands, other.wrt), weight)
 

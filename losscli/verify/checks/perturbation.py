@@ -15,12 +15,6 @@ from losscli.truth.tolerances import VALUE_ULP, elements, magnitudes, sum_bound
 TILE = 1024
 MOST_TILES = 512
 """Larger tensors have evenly spaced tiles probed."""
-_TAIL = 17
-"""Elements at the end: more than any vector has."""
-_MOST_ROWS = 16
-"""Rows whose last element is probed."""
-_WITHIN = 397
-"""A prime, so that every lane is probed in some tile."""
 
 
 def probed_elements(shape: Sequence[int], item_bytes: int) -> list[int]:
@@ -28,12 +22,13 @@ def probed_elements(shape: Sequence[int], item_bytes: int) -> list[int]:
     count = prod(shape)
     tiles = -(-count // TILE)
     chosen = min(tiles, MOST_TILES)
-    found = {0, *range(max(count - _TAIL, 0), count)}
+    found = {0, *range(max(count - 17, 0), count)}  # more than a vector has
     probed = [number * tiles // chosen for number in range(chosen)]
-    found |= {tile * TILE + tile * _WITHIN % TILE for tile in probed}
+    # 397 is a prime, so that every lane is probed in some tile.
+    found |= {tile * TILE + tile * 397 % TILE for tile in probed}
     if len(shape) > 1:
         rows = count // max(shape[-1], 1)
-        some = min(rows, _MOST_ROWS)
+        some = min(rows, 16)
         found |= {(number * rows // some + 1) * shape[-1] - 1 for number in range(some)}
     edges = [limit // size for limit in (2**31, 2**32) for size in (1, item_bytes)]
     found |= {edge + by for edge in edges for by in (-1, 0, 1)}
@@ -43,9 +38,6 @@ def probed_elements(shape: Sequence[int], item_bytes: int) -> list[int]:
 _POWERS = range(12, -7, -1)
 """Exponents of the changes that are tried."""
 _TRIED = tuple(sign * 2.0**power for power in reversed(_POWERS) for sign in (1, -1))
-_STEPS = 8
-"""Neighbours change by 16/16, 17/16, ... 23/16 of a power: exact in every dtype, and different, so
-that an element read for the next one shows."""
 MOST = 4096
 """The most elements changed at once."""
 _MARGIN = 2.0
@@ -54,17 +46,14 @@ _MARGIN = 2.0
 
 @dataclass(frozen=True)
 class Perturbation:
-    """New values that elements take in turn, and what each adds to the loss."""
+    """New values that elements take in turn."""
 
     before: float
     values: Tensor
-    adds: tuple[float, ...]
-    base: float
-    """The unchanged loss."""
-    scale: float
-    """The scale of its error."""
-    scales: tuple[float, ...]
-    """What each change adds to the scale."""
+    adds: tuple[tuple[float, float], ...]
+    """What each adds to the loss, and to the scale of its error."""
+    base: tuple[float, float]
+    """The unchanged loss, and the scale of its error."""
     group: int
     """The most changes at once among which a missed one shows; 0 if none does even alone."""
     tolerance: float
@@ -72,14 +61,13 @@ class Perturbation:
 
     def take(self, start: int, stop: int) -> Tensor:
         """Return the values of a range of elements."""
-        numbers = torch.arange(start, stop, device=self.values.device)
-        return self.values[numbers % len(self.values)]
+        return self.values[torch.arange(start, stop, device=self.values.device) % len(self.values)]
 
     def expect(self, start: int, stop: int) -> tuple[float, float]:
         """Return the loss with a range of elements changed, and the scale of its error."""
-        places = [number % len(self.adds) for number in range(start, stop)]
-        loss = math.fsum((self.base, *(self.adds[place] for place in places)))
-        return loss, math.fsum((self.scale, *(self.scales[place] for place in places)))
+        added = (self.adds[number % len(self.adds)] for number in range(start, stop))
+        loss, scale = map(math.fsum, zip(self.base, *added, strict=True))
+        return loss, scale
 
 
 def at_least_loss(problem: Problem, name: str = "") -> Problem:
@@ -137,14 +125,15 @@ def find_change(problem: Problem, name: str) -> Perturbation:
     total = float(base) * count / divisor
     scale = magnitudes(case, one, base)
     amounts = torch.tensor([[s * 2.0**p] for p in _POWERS for s in (1, -1)], dtype=torch.float64)
-    steps = 1 + torch.arange(_STEPS, dtype=torch.float64) / 16
+    # Exact in every dtype, and different, so that an element read for the next one shows.
+    steps = 1 + torch.arange(8, dtype=torch.float64) / 16
     values = (before + amounts * steps).to(operand.dtype)
     held = case.spec.domains[name].inside(values.double())
     changed = {**one, name: held}
     losses = elements(case, changed)
     single = losses - base
-    adds = single * (count / operand.numel() / divisor)
-    scales = (magnitudes(case, changed, losses) - scale) * (count / operand.numel() / divisor)
+    share = count / operand.numel() / divisor
+    adds, scales = single * share, (magnitudes(case, changed, losses) - scale) * share
     total_scale = float(scale) * count / divisor
 
     least, most = adds.abs().amin(1), adds.abs().amax(1)
@@ -155,18 +144,15 @@ def find_change(problem: Problem, name: str) -> Perturbation:
     # rounds each element has to hold it.
     fits = least > _MARGIN * VALUE_ULP * limits.tiny * limits.eps
     fits &= single.abs().amax(1) < limits.max / 4
-    fits &= (adds > 0).all(1) | (adds < 0).all(1)
     inside = (held == values).all(1)
-    fits &= inside
+    fits &= inside & ((adds > 0).all(1) | (adds < 0).all(1))
     groups = torch.where(fits, torch.minimum(resolved, in_range), 0.0).clamp(0, MOST).long()
     best = int((2 * groups + inside).argmax())
     return Perturbation(
         before=float(before),
         values=values[best].to(operand.device),
-        adds=tuple(adds[best].tolist()),
-        base=total,
-        scale=total_scale,
-        scales=tuple(scales[best].tolist()),
+        adds=tuple(zip(adds[best].tolist(), scales[best].tolist(), strict=True)),
+        base=(total, total_scale),
         group=int(groups[best]),
         tolerance=tolerance,
     )

@@ -24,9 +24,6 @@ from losscli.truth.setup import Incoming
 from losscli.truth.tolerances import Outcome, describe
 from losscli.verify.checks.check import Tally
 
-_RUNS = 3
-_MORE_RUNS = 20
-
 
 @dataclass(frozen=True)
 class PlainCalls:
@@ -43,12 +40,12 @@ class PlainCalls:
     def of(cls, problem: Problem, subject: Subject, incoming: Incoming) -> Self:
         """Call a subject a few times."""
         first = cls(problem, subject, incoming, subject.send(problem.call(incoming)), steady=False)
-        return replace(first, steady=not problem.chooses_order and first._repeats(_RUNS - 1))
+        return replace(first, steady=not problem.chooses_order and first._repeats(2))
 
     @cached_property
     def always(self) -> bool:
         """Whether many runs are bitwise equal."""
-        return self.steady and self._repeats(_MORE_RUNS)
+        return self.steady and self._repeats(20)
 
     def call(self, operands: Operands | None = None) -> Call:
         """Return the call; given ``operands`` get the problem's contents first."""

@@ -29,8 +29,6 @@ ROUNDINGS = 32
 """Allowed error in roundings of the magnitudes of a derivative's terms, sums of a few products."""
 NEAR, NEAR_DRAWS = 16, 4
 """By how many roundings, and how often, a Model's operands are moved off a kink."""
-FROM_ENDS = 1 / 16
-"""The distance from the ends of a domain, where a derivative may be infinite."""
 
 
 @check(
@@ -89,8 +87,9 @@ def _question(problem: Problem) -> SecondDerivatives:
     grad_output = drawn(problem.ones) if problem.case.reduction == "none" else problem.ones * 3
     toward = {name: drawn(problem.operands[name]) for name in problem.wrt}
     own, labels = problem.operands, problem.third_party and problem.third_party.labels
+    # At the ends of a domain a derivative may be infinite.
     inside = {
-        o.name: o.domain.inside(own[o.name], FROM_ENDS)
+        o.name: o.domain.inside(own[o.name], 1 / 16)
         for o in problem.case.spec.operands
         if not (o.domain.discrete or (labels and o.labels))
     }
@@ -198,8 +197,7 @@ def _truths(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
 
 
 def _leaves(asked: SecondDerivatives) -> dict[str, Tensor]:
-    own = {name: asked.operands[name] for name in asked.toward}
-    return own | {GRAD_OUTPUT: asked.grad_output}
+    return {name: asked.operands[name] for name in asked.toward} | {GRAD_OUTPUT: asked.grad_output}
 
 
 def _truth_of_model(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
