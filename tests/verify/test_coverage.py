@@ -10,7 +10,7 @@ from losscli.losses import REDUCTIONS
 from losscli.runs.records import FAIL
 from losscli.truth.distances import index_of
 from losscli.truth.problem import Problem
-from losscli.verify.checks.perturbation import (
+from losscli.verify.checks.coverage import (
     MOST_TILES,
     TILE,
     at_least_loss,

@@ -16,12 +16,12 @@ from losscli.implementations.subject import Subject, recordings, watch
 from losscli.losses.domain import DISTINCT_CLASSES
 from losscli.machine.devices import core_count
 from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
-from losscli.truth.distances import index_of
+from losscli.truth.distances import compare, index_of, truths_of
 from losscli.truth.problem import Problem
 from losscli.truth.setup import Incoming
 from losscli.truth.tolerances import Outcome
 from losscli.verify.checks.check import NO_ORDER, Cost, Tally, check
-from losscli.verify.checks.plain_calls import PlainCalls, differing, distance, judge_each
+from losscli.verify.checks.plain_calls import PlainCalls, differing, judge_each
 from losscli.verify.geometry.element import small_case
 from losscli.verify.needed_memory import Held
 
@@ -104,7 +104,7 @@ def determinism(problem: Problem, subject: Subject, tally: Tally) -> None:
             if want is None or got is None or want.shape != got.shape:
                 tally.fail(f"run {number} returned a {name} of another shape, or none")
                 continue
-            off[name] = max(off.get(name, 0.0), distance(want, got).ulp)
+            off[name] = max(off.get(name, 0.0), compare(got, truths_of(want)).ulp)
             tally.judge_part(problem, incoming, name, got, f"run {number} differs from run 1")
     if off and tally.outcome.status != FAIL:
         parts = " and ".join(f"the {name} by up to {ulp:.3g} ulp" for name, ulp in off.items())

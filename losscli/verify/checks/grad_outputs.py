@@ -14,13 +14,13 @@ from losscli.implementations.requests import Answer, Call, Head, JointGradients,
 from losscli.implementations.subject import Subject, recordings
 from losscli.losses import ELEMENT, HIDDEN_STATE, ROW, find_loss
 from losscli.runs.records import FAIL
+from losscli.truth.distances import compare, truths_of
 from losscli.truth.fingerprint import same_bits
 from losscli.truth.inputs import make_grad_output
 from losscli.truth.problem import Problem
 from losscli.truth.setup import Incoming
 from losscli.truth.tolerances import describe
 from losscli.verify.checks.check import NO_ORDER, Cost, Tally, check
-from losscli.verify.checks.plain_calls import distance
 from losscli.verify.geometry.element import small_case
 from losscli.verify.geometry.geometry import expanded_rows, of_shape, transposed
 from losscli.verify.needed_memory import Held
@@ -77,7 +77,8 @@ class Due:
             if same:
                 self._right.add((value, name))
             elif want is not None and got is not None and self._retained_is_right:
-                off = describe(distance(want, got)) if want.shape == got.shape else "another shape"
+                alike = want.shape == got.shape
+                off = describe(compare(got, truths_of(want))) if alike else "another shape"
                 other = "a retained graph gives different bits for the same grad_output"
                 tally.fail(f"{off}; {other}", f"{title}, {name} gradient: ")
 
@@ -201,8 +202,7 @@ def _whole_steps(due: Due) -> Iterator[Answer]:
 
 SHAPE = (64, 101)
 """A power of two rows, so that a part's share of a mean is exact; rows of no whole vectors."""
-Rows = tuple[int, ...]
-SPLITS: dict[str, Rows] = {
+SPLITS: dict[str, tuple[int, ...]] = {
     "parts of 1, 5 and 58 rows": (1, 5, 58),
     "parts of 16 rows": (16, 16, 16, 16),
     "single rows": (1,) * 64,
@@ -262,7 +262,7 @@ def _incoming(problem: Problem) -> list[Incoming]:
     return [Incoming(name, problem.wrt, value) for name, value in values.items()]
 
 
-def _joined(problem: Problem, subject: Subject, rows: Rows) -> Answer:
+def _joined(problem: Problem, subject: Subject, rows: tuple[int, ...]) -> Answer:
     """Return the answer of a batch in parts: losses added, gradients concatenated."""
     unreduced, mean = (problem.case.reduction == each for each in ("none", "mean"))
     # Several values of a row lie in front of the rows.

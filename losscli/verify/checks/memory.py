@@ -101,8 +101,7 @@ def memory(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 def _between_bands(plain: PlainCalls, name: str, tally: Tally) -> None:
-    operands = plain.problem.operands
-    guarded = {each: _Guarded(values, FILLS[name]) for each, values in operands.items()}
+    guarded = {n: _Guarded(values, FILLS[name]) for n, values in plain.problem.operands.items()}
     views = {operand: guard.view for operand, guard in guarded.items()}
     answer = plain.subject.send(plain.problem.call(plain.incoming, views))
     for operand, guard in guarded.items():

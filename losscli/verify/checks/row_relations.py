@@ -1,7 +1,6 @@
 """Checks relations between answers of an implementation, independent of the oracle.
 
-losscli/losses/rows/relations.py says which relations hold for a loss. Bitwise equality is promised
-only for the same shape and order. A relation to another loss is judged if the run has both.
+They hold within tolerances: bitwise equality is promised only for the same shape and order.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -147,14 +147,11 @@ class _Truth:
 
 
 def _truths(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
-    """Return the truth by float64 autograd through the reference.
-
-    Elementwise losses expand their operands first, to know how much of each element cancels.
-    Row-wise losses are reduced, and measured at a tensor's largest derivative.
-    """
+    """Return the truth by float64 autograd through the reference."""
     case, of_rows = problem.case, problem.case.spec.unit != ELEMENT
 
     def wide(values: Tensor) -> Tensor:
+        # Expanded where that shows how much of each element cancels.
         values = values.detach().double() if values.is_floating_point() else values.detach()
         return values.clone() if of_rows else values.expand(problem.oracle.shape).contiguous()
 
@@ -203,8 +200,7 @@ def _leaves(asked: SecondDerivatives) -> dict[str, Tensor]:
 def _truth_of_model(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
     """Return the truth by the Model in float64, measured at the tensor's largest element.
 
-    The scale is larger if the Model's own error in the candidate's dtype is. A scalar derivative
-    for grad_output is measured at the magnitudes of its terms.
+    The scale is larger if the Model's own error in the candidate's dtype is.
     """
     assert isinstance(problem.oracle, ModelOracle)
     own, exact = problem.torchs_own[0].send(asked), problem.oracle.curvature(asked)

@@ -229,9 +229,8 @@ def _summed_operands(problem: Problem) -> Iterator[tuple[str, Operands]]:
     first, *others = problem.case.spec.operands
     for value in (0.1, -0.7):
         # Few bits, so that the loss of an element is exact as a rule.
-        x = torch.tensor(value, dtype=torch.float32)
         values = {operand.name: operand.domain.at_least_loss for operand in others}
-        values[first.name] = float(first.domain.of_draws(x))
+        values[first.name] = float(first.domain.of_draws(torch.tensor(value, dtype=torch.float32)))
         filled = {n: torch.full_like(t, values[n]) for n, t in problem.operands.items()}
         yield f"{SUMMED_ELEMENTS} equal numbers of {value:g}", filled
     for name in ("uniform", "normal", "heavy_tailed"):

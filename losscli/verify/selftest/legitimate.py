@@ -68,9 +68,8 @@ def _adding(name: str, add: Callable[[Tensor], Tensor]) -> Implementation:
         if case.reduction == "none":
             return elements
         wide = torch.promote_types(elements.dtype, torch.float32)
-        total = add(elements.detach().to(wide).flatten())
+        total = reduced(case, add(elements.detach().to(wide).flatten()), elements.numel())
         own = reduced(case, elements)
-        total = total / elements.numel() if case.reduction == "mean" else total
         return graft(total.to(own.dtype), own)
 
     return stand_in(f"legitimate:{name}", lambda case: partial(loss, case), units=(ELEMENT,))

@@ -1,7 +1,4 @@
-"""Implementations that are wrong on purpose, with one typical mistake each.
-
-Mistakes of one line are in the table, others in the files next to this one.
-"""
+"""Implementations that are wrong on purpose, with one typical mistake each."""
 
 from collections.abc import Callable
 from functools import partial
@@ -54,6 +51,9 @@ def _counts_rows(case: Case) -> bool:
 
 def _of(*losses: str) -> Callable[[Case], bool]:
     return lambda case: case.loss in losses
+
+
+_MASKED_KL = _of("masked_kl_divergence")
 
 
 def _bound(name: str, *given: Any, **claims: Any) -> Implementation:
@@ -209,18 +209,14 @@ WRONG: tuple[Implementation, ...] = (
     ),
     # On a GPU the check is of what promises NaN.
     _rows("clamps targets", rows.clamps_targets, rows.is_smoothed, held_to_oracle=True),
-    _rows(
-        "input for target",
-        lambda case, x, y, mask: formula(case, y, x, mask),
-        _of("masked_kl_divergence"),
-    ),
+    _rows("input for target", lambda case, x, y, mask: formula(case, y, x, mask), _MASKED_KL),
     _rows(
         "temperature forgotten",
         rows.without_temperature,
         lambda case: case.params.get("temperature", 1.0) != 1,
     ),
-    _rows("mean left out", rows.without_mean, _of("masked_kl_divergence")),
-    _rows("one softmax alone", rows.without_own_mean, _of("masked_kl_divergence")),
+    _rows("mean left out", rows.without_mean, _MASKED_KL),
+    _rows("one softmax alone", rows.without_own_mean, _MASKED_KL),
     _rows(
         "sign near a tie", rows.flipped_near_ties, _of("total_variation", "masked_total_variation")
     ),

@@ -13,7 +13,7 @@ from losscli.losses.formulas import weighted_sum
 from losscli.losses.linear.spec import logits_of
 from losscli.losses.rows.forms import IGNORE_INDEX, NO_INDEX
 from losscli.losses.rows.topk_kl_divergence import bins_of_both, divergence_of
-from losscli.verify.selftest.surgery import formula, noting, reduced_where, regrade
+from losscli.verify.selftest.surgery import formula, reduced_where, regrade
 
 _CHUNK = 8
 Pair = tuple[Tensor, Tensor]
@@ -62,11 +62,11 @@ def narrow_sums(
 
     def narrow(gradient: Tensor) -> Tensor:
         total = torch.zeros_like(gradient, dtype=torch.bfloat16)
-        for g, h in zip(incoming[0].split(_CHUNK), rows.detach().split(_CHUNK), strict=True):
+        for g, h in zip(incoming[-1].split(_CHUNK), rows.detach().split(_CHUNK), strict=True):
             total += (g.t() @ h).bfloat16()
         return total.to(gradient.dtype)
 
-    logits = regrade(linear(rows, regrade(weight, narrow)), noting(incoming))
+    logits = regrade(linear(rows, regrade(weight, narrow)), incoming.append)
     logits = logits + bias[0] if bias else logits
     return _as_tokens(case, formula(_of_logits(case), logits, numbers.reshape(-1)), numbers)
 

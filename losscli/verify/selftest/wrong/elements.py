@@ -136,12 +136,11 @@ def mean_of_means(case: Case, *operands: Tensor) -> Tensor:
 def clears_gradients(case: Case, input: Tensor, *others: Tensor) -> Tensor:
     """Clears the accumulated gradient."""
 
-    def clearing(incoming: Tensor) -> Tensor:
+    def clear(_: Tensor) -> None:
         if input.is_leaf:
             input.grad = None
-        return incoming
 
-    return regrade(formula(case, input, *others), clearing)
+    return regrade(formula(case, input, *others), clear)
 
 
 def last_incoming(case: Case) -> BoundLoss:

@@ -160,12 +160,7 @@ def clamps_targets(case: Case, input: Tensor, target: Tensor, *others: Tensor) -
 def without_temperature(case: Case, *operands: Tensor) -> Tensor:
     """Leaves the temperature out of the gradients."""
     temperature = case.params["temperature"]
-
-    def regraded(operand: Tensor) -> Tensor:
-        floating = operand.is_floating_point()
-        return regrade(operand, lambda g: g * temperature) if floating else operand
-
-    return formula(case, *map(regraded, operands))
+    return formula(case, *(regrade(each, lambda g: g * temperature) for each in operands))
 
 
 def _with_gradient_of(case: Case, rows: Tensor, *operands: Tensor) -> Tensor:
