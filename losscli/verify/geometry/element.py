@@ -63,6 +63,7 @@ FOUR = (2, 4, 43, 48)
 """Its rows are short and made of whole vectors; the blocks of a GPU do not divide their number."""
 CUT = inside(8, 8, 1, 1, 1, 1)
 CONTIGUOUS = ("square operands", "square operands of an odd size")
+"""Layouts that every kernel must accept."""
 OTHER_SHAPES: dict[str, tuple[Shape, Shape, Relayout, Relayout]] = {
     CONTIGUOUS[0]: ((64, 64), (64, 64), as_is, as_is),
     CONTIGUOUS[1]: (ODD, ODD, as_is, as_is),
@@ -138,13 +139,11 @@ def _grad_outputs(variant: Problem) -> Sequence[Incoming]:
 
 
 ELEMENTS = Geometry(
-    shift=64,
     for_sizes=geometry.of_shape((1,), (1,)),
     sizes={f"{size} elements": ((size,), (size,)) for size in SIZES},
     for_layouts=lambda case: (small := small_case(case)).reshaped(small.shape, small.shape),
     layouts=_layouts,
     grad_outputs=_grad_outputs,
-    ordinary=CONTIGUOUS,
     for_repeats=geometry.of_shape((4099,), (4099,)),
     for_rounding=geometry.of_shape((ROUNDED_ELEMENTS,), (ROUNDED_ELEMENTS,)),
 )

@@ -264,7 +264,6 @@ def _extreme_values(problem: Problem) -> Variants:
 
 
 ROWS = Geometry(
-    shift=11,
     for_sizes=of_shape((1, 2)),
     sizes={"{} rows of {}".format(*shape): (shape, None) for shape in ROW_SHAPES},
     # Odd, so that rows begin anywhere in a vector; classes fit uint8, not int8.
