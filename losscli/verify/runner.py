@@ -70,9 +70,10 @@ def plan(
     checks: Collection[str] = (),
     files: Mapping[str, Implementation] = MappingProxyType({}),
 ) -> list[Checks]:
-    """Return the jobs of a config, without what its rules exclude; UsageError if there are none.
+    """Return the jobs of a config, without what its rules exclude.
 
-    ``checks`` selects checks by name; ``files`` are the implementations of files read already.
+    ``checks`` selects checks by name, of which one has to apply, or UsageError; ``files`` are the
+    implementations of files read already.
     """
     wanted = {find_check(name).name for name in checks}
     picked = [check for check in CHECKS.values() if not checks or check.name in wanted]

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import torch
 from msgspec.structs import replace
 from torch import Tensor
-from torch.nn.functional import linear
 
 from losscli.cases.case import Case
 from losscli.losses import LinearSpec, find_loss
@@ -66,7 +65,7 @@ def narrow_sums(
             total += (g.t() @ h).bfloat16()
         return total.to(gradient.dtype)
 
-    logits = regrade(linear(rows, regrade(weight, narrow)), incoming.append)
+    logits = regrade(torch.nn.functional.linear(rows, regrade(weight, narrow)), incoming.append)
     logits = logits + bias[0] if bias else logits
     return _as_tokens(case, formula(_of_logits(case), logits, numbers.reshape(-1)), numbers)
 
