@@ -75,11 +75,9 @@ Facet = Literal[
 ]
 """The sides of a kernel that a verdict distinguishes, in its order."""
 FACETS: tuple[Facet, ...] = get_args(Facet)
-HOME: frozenset[Facet] = frozenset(
-    {
-        *("value", "gradient", "sizes", "extreme_values"),
-        *("parameters", "reductions", "layouts", "memory"),
-    }
+HOME: tuple[Facet, ...] = (
+    *("value", "gradient", "sizes", "extreme_values"),
+    *("parameters", "reductions", "layouts", "memory"),
 )
 """The facets in which a wrong result makes a file WRONG, except for variants that a check calls
 limits. In others it is a limit, unless it changes what other code computes."""

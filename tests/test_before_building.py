@@ -15,15 +15,15 @@ from losscli.cli.dry_run import print_cases, print_plans
 from losscli.config.loader import load_config
 from losscli.config.schema import Config, Exclude, LossChoice, Timing
 from losscli.errors import EXIT_UNFIT, EXIT_USAGE
-from losscli.implementations.builtin import of_file
+from losscli.implementations.builtin import libraries, of_file
 from losscli.implementations.source import Source
 from losscli.judge.against_loss import KnownLoss
 from losscli.judge.job import Job
 from losscli.judge.judging import Judging
 from losscli.operators import loading
 from losscli.processes import Process
-from losscli.verify.runner import libraries_of as libraries_of_checks
 from losscli.verify.runner import plan as plan_verify
+from losscli.verify.runner import possible
 from tests.fabricated import machine
 
 MSE = ["--device", "cpu", "--loss", "mse", "--dtype", "float32"]
@@ -91,10 +91,10 @@ def test_only_what_can_run_is_built(config):
     }
     assert libraries_of(able(tasks, 0), "cpu") == []
     jobs = plan_verify(loaded, "cpu", lambda device: 2**33, ["value"])
-    assert {target.name for target in libraries_of_checks(jobs, "cpu", 2**33)} == {
+    assert {target.name for target in libraries(possible(jobs, 2**33), "cpu")} == {
         *("torch", "mse_cpu")
     }
-    assert libraries_of_checks(jobs, "cpu", 0) == []
+    assert libraries(possible(jobs, 0), "cpu") == []
 
 
 def bytes_of(case, pass_, implementations):

@@ -246,8 +246,7 @@ class Case(Record, frozen=True):
         if self.spec.unit == HIDDEN_STATE and len(shape) == 2:
             shape = shape[0], self.shape[1], shape[1]
         if target_shape is None:
-            whole = self.has_whole_target
-            target_shape = shape if whole else self.spec.default_target_shape(shape)
+            target_shape = shape if self.has_whole_target else self.spec.default_target_shape(shape)
         changes["shape"], changes["target_shape"] = layouts.shapes_of(shape, layout, target_shape)
         return replace(self, layout=layout, **changes)
 

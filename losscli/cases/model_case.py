@@ -17,7 +17,6 @@ from losscli.cases.axes import FORWARD_BACKWARD, PassName
 from losscli.cases.case import ITEM_BYTES, Case
 from losscli.losses import MODEL, Domain, Operand, Shape, Spec, Unit
 from losscli.losses.domain import REAL
-from losscli.reasons import Reason
 from losscli.units import format_size
 
 NAME = "Model"
@@ -84,6 +83,8 @@ class ModelCase(Case, frozen=True):
     output: Shape = ()
     output_dtype: str = "float32"
     draw: Draw = "usual"
+    mixes_dtypes: ClassVar[bool] = False  # only losses with a known formula have targets
+    impossible: ClassVar[None] = None  # its shapes are those of get_inputs
 
     @property
     def tensors(self) -> tuple[Argument, ...]:
@@ -115,14 +116,6 @@ class ModelCase(Case, frozen=True):
     @property
     def loss_dtype(self) -> str:
         return self.output_dtype
-
-    @property
-    def mixes_dtypes(self) -> bool:
-        return False  # only losses with a known formula have targets
-
-    @property
-    def impossible(self) -> Reason | None:
-        return None  # its shapes are those of get_inputs
 
     @property
     def largest(self) -> int:

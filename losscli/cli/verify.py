@@ -16,7 +16,7 @@ from losscli.config.check_names import CATCHES
 from losscli.config.schema import Config
 from losscli.console.streams import emit
 from losscli.errors import EXIT_OK, UsageError
-from losscli.implementations import is_own
+from losscli.implementations import is_own, libraries
 from losscli.machine.devices import let_threads_sleep
 from losscli.runs.parts import WHOLE, Part, deal
 
@@ -96,7 +96,7 @@ def command(
     from losscli.ranks.group import announce, free_bytes, join
     from losscli.verify import ranks as over_ranks
     from losscli.verify.pool import Pool, processes_for, seconds_of, seconds_of_checks
-    from losscli.verify.runner import libraries_of, plan, plan_id, possible
+    from losscli.verify.runner import plan, plan_id, possible
     from losscli.verify.shrink import Shrinker
 
     if dry_run:
@@ -121,7 +121,7 @@ def command(
     run = begin("verify", device, plan=plan_id(jobs), part=part, excluded=left_out, facts=facts)
     jobs = deal(jobs, part or WHOLE, case=lambda job: job.case, seconds=seconds_of)
     free = free_of(device)
-    needed = libraries_of(jobs, device, free)
+    needed = libraries(possible(jobs, free), device)
     report |= {"output": output, "weights": list(map(len, jobs))}
     if place:
         loading.build_ahead(needed)

@@ -12,11 +12,6 @@ from losscli.reasons import Code, Reason
 from losscli.truth.blocks import block_elements, linear_oracle_bytes
 from losscli.units import format_bytes
 
-_BLOCK_TEMPORARIES = 12
-"""float64 tensors of a block that oracle and comparison hold, besides the reference's."""
-_BACKWARD_TENSORS = 2
-"""Temporaries of the reference that only backward needs."""
-
 
 @dataclass(frozen=True)
 class Held:
@@ -35,23 +30,21 @@ _ONE = Held()
 def bytes_to_verify(
     case: Case, pass_: PassName, implementations: Iterable[Implementation], held: Held = _ONE
 ) -> int:
-    """Return the bytes that verifying the largest of these implementations needs, with inputs.
-
-    This is the larger of PyTorch's own formula and the results; plus, in float64, the sums of a
-    broadcast operand's gradient and the oracle's blocks.
-    """
+    """Return the bytes that verifying the largest of these implementations needs, with inputs."""
     input, loss = case.elements * case.item_bytes, case.loss_bytes
     names = case.spec.differentiable[1:]
     others = sum(case.operand_bytes[name] for name in names)
     backward = pass_ == "forward_backward"
     results = held.results * (loss + input + (others if backward else 0))
     own = held.streams * max((i.temporary_bytes(case) for i in implementations), default=0)
-    reference = reference_bytes(case, max(case.spec.temporaries - _BACKWARD_TENSORS, 0))
+    # Only backward needs two of the reference's temporaries.
+    reference = reference_bytes(case, max(case.spec.temporaries - 2, 0))
     most = max(reference, results + own)
     most += (held.operands - 1) * case.stored_bytes + (loss if backward else 0)
     shapes = (case.shapes[name] for name in names)
     sums = 2 * max((math.prod(s) for s in shapes if s != case.shape), default=0)
-    held_of_block = _BLOCK_TEMPORARIES + case.spec.temporaries + case.spec.term_tensors
+    # In float64; oracle and comparison hold twelve besides the reference's.
+    held_of_block = 12 + case.spec.temporaries + case.spec.term_tensors
     block = held_of_block * min(case.elements, block_elements(case.device))
     return case.stored_bytes + most + (sums + block) * 8 + linear_oracle_bytes(case)
 

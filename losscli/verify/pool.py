@@ -1,8 +1,6 @@
 """Runs the jobs of a verification on a CPU in several processes.
 
-Process k of n takes every n-th job. If a kernel ends its process, its check fails, and a new
-process takes the remaining jobs. Each process uses all threads, as for a user; waiting threads
-sleep, because `losscli verify` sets OMP_WAIT_POLICY.
+Each uses all threads, as for a user; waiting ones sleep, as `losscli verify` sets OMP_WAIT_POLICY.
 """
 
 import copyreg
@@ -20,8 +18,6 @@ from losscli.verify import runner
 from losscli.verify.checks import Check, find_check
 from losscli.verify.runner import Checks
 
-CHECKS_A_PROCESS = 100
-"""Fewer are done sooner than another process has imported torch."""
 MOST_PROCESSES = 8
 LARGEST = 2**20
 """Elements of the largest job that runs beside others: many such tensors fit any memory."""
@@ -38,7 +34,8 @@ copyreg.pickle(Check, lambda one: (find_check, (one.name,)))
 def processes_for(jobs: Sequence[Checks], device: str) -> int:
     """Return how many other processes run the jobs; 0 means only this one."""
     checks = sum(len(job) for job in jobs if _runs_beside_others(job))
-    wanted = min(core_count(), MOST_PROCESSES, checks // CHECKS_A_PROCESS)
+    # Fewer than 100 are done sooner than another process has imported torch.
+    wanted = min(core_count(), MOST_PROCESSES, checks // 100)
     return wanted if device == "cpu" and wanted > 1 else 0
 
 
@@ -97,7 +94,9 @@ class _Process:
                 missing = [trial for trial in missing if not _is_of(result, trial)]
                 yield result
         except EOFError:
-            yield self._death(job, missing)
+            one, check = missing[0] if missing else job.trials[-1]
+            text = f"its process ended {how_ended(self._process.end(END_SECONDS))}"
+            yield VerifyResult(job.case, one.name, check.name, FAIL, text, code=Code.PROCESS_DIED)
             self.end()
             if self._jobs:
                 self._start()
@@ -111,11 +110,6 @@ class _Process:
 
     def _start(self) -> None:
         self._process = Process((sys.executable, "-m", "losscli.verify.pool"))
-
-    def _death(self, job: Checks, missing: Sequence[runner.Trial]) -> VerifyResult:
-        one, check = missing[0] if missing else job.trials[-1]
-        text = f"its process ended {how_ended(self._process.end(END_SECONDS))}"
-        return VerifyResult(job.case, one.name, check.name, FAIL, text, code=Code.PROCESS_DIED)
 
 
 def _is_of(result: VerifyResult, trial: runner.Trial) -> bool:

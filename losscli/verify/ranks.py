@@ -1,7 +1,4 @@
-"""Verification over ranks: all run the same checks at once and must agree on the results.
-
-Every rank judges whole operands; :mod:`losscli.implementations.wholes` cuts them for each call.
-"""
+"""Verification over ranks: all run the same checks, on whole operands, and agree on the results."""
 
 import time
 from collections.abc import Generator

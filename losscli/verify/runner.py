@@ -9,12 +9,11 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from losscli.build.targets import Target
 from losscli.cases.case import Case
 from losscli.config.expansion import asked_for, expand
 from losscli.config.schema import Config
 from losscli.errors import UsageError
-from losscli.implementations import CUSTOM, Implementation, find_implementation, libraries
+from losscli.implementations import CUSTOM, Implementation, find_implementation
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.process_state import ProcessState, StateChange, reason_of
 from losscli.implementations.subject import bind, changes_of
@@ -31,8 +30,6 @@ Trial = tuple[Implementation, Check]
 Key = tuple[object, ...]
 RunJob = Callable[["Checks"], Iterable[VerifyResult]]
 
-DEAD = "CUDA error"
-"""PyTorch's error after a kernel crashed, and of every later call."""
 broken: dict[str, Reason] = {}
 """Why this process can no longer use a GPU: an implementation broke it."""
 
@@ -74,10 +71,8 @@ def plan(
 ) -> list[Checks]:
     """Return the jobs of a config, without what its rules exclude.
 
-    ``checks`` selects checks by name; ``files`` are the implementations of files read already.
-
-    Raises:
-        UsageError: a check's name is unknown, or none applies to these cases.
+    ``checks`` selects checks by name, of which one has to apply, or UsageError; ``files`` are the
+    implementations of files read already.
     """
     wanted = {find_check(name).name for name in checks}
     picked = [check for check in CHECKS.values() if not checks or check.name in wanted]
@@ -97,8 +92,7 @@ def plan(
     jobs: list[Checks] = []
     for (number, case), group in groupby(asked, key=lambda one: one[:2]):
         trials = [trial for *_, trial in group if chosen[_key(case, trial)] == (number, case)]
-        tolerances = config.blocks[number].tolerances
-        loosened = {tolerance.case: tolerance.ulp for tolerance in tolerances}
+        loosened = {tolerance.case: tolerance.ulp for tolerance in config.blocks[number].tolerances}
         jobs += split(case, trials, loosened.get(case.name), beside)
     if checks and not jobs:
         _refuse(config, picked, dict.fromkeys(trial[1] for *_, trial in asked))
@@ -125,10 +119,7 @@ def _refuse(config: Config, checks: Iterable[Check], asked: Iterable[Check]) -> 
 
 
 def _choose(asked: Iterable[tuple[int, Case, Trial]], free: int) -> dict[Key, tuple[int, Case]]:
-    """Return the case that stands for those that a check need not tell apart, in all tables.
-
-    It is the largest that fits, or else the first.
-    """
+    """Return the largest case that fits, or else the first, of those that are one to a check."""
     best: dict[Key, tuple[int, tuple[int, Case]]] = {}
     for number, case, trial in asked:
         implementation, check = trial
@@ -177,18 +168,10 @@ def possible(jobs: Iterable[Checks], free: int) -> Iterator[tuple[Case, str]]:
                 yield job.case, implementation.name
 
 
-def libraries_of(jobs: Iterable[Checks], device: str, free: int) -> list[Target]:
-    """Return the libraries of the checks that can run in ``free`` bytes."""
-    return libraries(dict.fromkeys(possible(jobs, free)), device)
-
-
 def run(
     job: Checks, free_bytes: Callable[[str], int] = memory.free_bytes
 ) -> Generator[VerifyResult, None, None]:
-    """Yield each result of a job when it is ready; errors of an implementation are results.
-
-    Checks that do not fit in memory, and all checks on a broken GPU, are skipped.
-    """
+    """Yield each result of a job when it is ready; errors of an implementation are results."""
     case = job.case
     free = 0 if case.device in broken else free_bytes(case.device)
     problem: Problem | None = None
@@ -253,11 +236,10 @@ def _held(result: VerifyResult, implementation: Implementation) -> VerifyResult:
 
 
 def _failure(error: Exception, device: str, name: str) -> tuple[VerifyStatus, str, Code] | None:
-    """Return what an error says about the implementation, or None; note a GPU that it broke.
-
-    Some CUDA errors, such as those of a capture, leave the GPU usable.
-    """
-    is_of_cuda = DEAD in str(error)
+    """Return what an error says about the implementation, or None; note a GPU that it broke."""
+    # PyTorch's error after a kernel crashed, and of every later call. That of a capture has it too,
+    # and leaves the GPU usable.
+    is_of_cuda = "CUDA error" in str(error)
     is_dead = is_of_cuda and devices.is_broken(device)
     if is_dead:
         earlier = Reason(Code.DEVICE_UNUSABLE, f"{device} was made unusable earlier by {name}")

@@ -22,10 +22,7 @@ SECONDS = 10.0
 
 
 class Shrinker:
-    """Shrinks the first failure of each implementation, check and loss.
-
-    Not shrunk: a failure that broke the GPU, and one of a Model, which has fixed shapes.
-    """
+    """Shrinks the first failure of each implementation, check and loss."""
 
     def __init__(
         self,
@@ -45,6 +42,7 @@ class Shrinker:
         for result in results:
             yield result
             key = (result.implementation, result.check, result.case.loss)
+            # A Model has fixed shapes.
             shrinks = result.code != Code.DEVICE_ERROR and result.case.spec.unit != MODEL
             if result.status == FAIL and shrinks and key not in self._seen:
                 self._seen.add(key)

@@ -16,7 +16,7 @@ from tests.parameters import few
 from tests.verify.judging import find_wrong, put
 from tests.verify.test_row_checks import make_case, results
 
-SHIFT, SUM, ORDER, PARTS, ONE_HOT, MIRROR, BEYOND = (relation.name for relation in RELATIONS)
+SHIFT, SUM, ORDER, PARTS, ONE_HOT, MIRROR, BEYOND = RELATIONS
 
 
 def of_first_class(right):
@@ -89,7 +89,7 @@ def test_mistake_that_the_reference_shares_is_found(monkeypatch, loss, spoil, re
     assert {status for status, _ in value} == {PASS}
     ((status, text),) = relations
     assert status == FAIL
-    assert {relation.name for relation in RELATIONS if relation.name in text} == found
+    assert {name for name in RELATIONS if name in text} == found
 
 
 FOUND = [

@@ -16,12 +16,12 @@ from losscli.implementations.subject import Subject, recordings, watch
 from losscli.losses.domain import DISTINCT_CLASSES
 from losscli.machine.devices import core_count
 from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
-from losscli.truth.distances import index_of
+from losscli.truth.distances import compare, index_of, truths_of
 from losscli.truth.problem import Problem
 from losscli.truth.setup import Incoming
 from losscli.truth.tolerances import Outcome
 from losscli.verify.checks.check import NO_ORDER, Cost, Tally, check
-from losscli.verify.checks.plain_calls import PlainCalls, differing, distance, judge_each
+from losscli.verify.checks.plain_calls import PlainCalls, differing, judge_each
 from losscli.verify.geometry.element import small_case
 from losscli.verify.needed_memory import Held
 
@@ -64,16 +64,13 @@ def global_state(problem: Problem, subject: Subject, tally: Tally) -> Iterator[V
 RUNS = 20
 PART = 2**14
 """The fewest elements that one thread of a CPU kernel takes."""
-PARTS_A_THREAD = 4
-MOST_PARTS = 64
-"""The most parts that CPU kernels make."""
 COLUMNS = 1001
 """A row of no whole vectors."""
 
 
 def _threaded_case(case: Case) -> Case:
     """Return the case; on a CPU with enough elements for every thread."""
-    parts = min(PARTS_A_THREAD * core_count(), MOST_PARTS)
+    parts = min(4 * core_count(), 64)  # CPU kernels make no more
     if case.device != "cpu" or case.elements >= parts * PART:
         return case
     return case.reshaped((parts * PART // COLUMNS, COLUMNS))
@@ -107,7 +104,7 @@ def determinism(problem: Problem, subject: Subject, tally: Tally) -> None:
             if want is None or got is None or want.shape != got.shape:
                 tally.fail(f"run {number} returned a {name} of another shape, or none")
                 continue
-            off[name] = max(off.get(name, 0.0), distance(want, got).ulp)
+            off[name] = max(off.get(name, 0.0), compare(got, truths_of(want)).ulp)
             tally.judge_part(problem, incoming, name, got, f"run {number} differs from run 1")
     if off and tally.outcome.status != FAIL:
         parts = " and ".join(f"the {name} by up to {ulp:.3g} ulp" for name, ulp in off.items())
@@ -184,8 +181,7 @@ def graphs(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 def _new_contents(plain: Sequence[PlainCalls], title: str, tally: Tally) -> None:
     subject, problem = plain[0].subject, plain[0].problem
-    call = problem.call(plain[0].incoming, problem.copies())
-    with recordings(subject, [call]) as (recording,):
+    with recordings(subject, [problem.call(plain[0].incoming, problem.copies())]) as (recording,):
         for number, each in enumerate(reversed(plain), 1):
             answer = subject.send(replace(recording, contents=each.problem.operands))
             each.judge(answer, f"{title} captured, replay {number}, new contents", tally)

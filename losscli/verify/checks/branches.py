@@ -19,12 +19,8 @@ from losscli.truth.tolerances import elements
 from losscli.verify.checks.check import Cost, Tally, check
 from losscli.verify.geometry.geometry import usual_and_other
 
-STARVED = 0.01
-"""If a branch has fewer of the elements, a mean hardly shows that it is wrong."""
 SHAPE = (30, 59)
 """Odd, so that targets of either sign meet every coordinate."""
-_REACH = (0.25, 1.0, 3.0)
-"""Distances beyond the outermost kinks, relative to their size or to 1."""
 
 
 @check(
@@ -51,7 +47,7 @@ def branches(problem: Problem, subject: Subject, tally: Tally) -> None:
     """
     shares = problem.branch_shares
     where = "in inputs on every branch"
-    if min(shares.values()) < STARVED:
+    if min(shares.values()) < 0.01:  # a mean hardly shows that such a branch is wrong
         counted = ", ".join(f"{100 * share:.1f} % {name}" for name, share in shares.items())
         where, tally.note = f"{counted}; {where}", f"{counted}: supplemented"
     own = problem.variant("branches", partial(supplement, problem))
@@ -107,7 +103,9 @@ def _between(kinks: tuple[float, ...]) -> list[float]:
     below, above = kinks[0], kinks[-1]
     shares = 0.125, 0.375, 0.75
     inside = [low + (high - low) * share for low, high in pairwise(kinks) for share in shares]
-    beyond = [(below - r * (abs(below) or 1), above + r * (abs(above) or 1)) for r in _REACH]
+    # Relative to the outermost kinks' size, or to 1.
+    far = 0.25, 1.0, 3.0
+    beyond = [(below - r * (abs(below) or 1), above + r * (abs(above) or 1)) for r in far]
     return [*inside, *chain.from_iterable(beyond)]
 
 
@@ -119,16 +117,9 @@ def _rounded(problem: Problem) -> list[float]:
 
 EXACT_SHAPE = (4, 16)
 """A power of two elements; a target of one row repeats a power of two times."""
-INCOMING = (1.0, -3.0)
-_SMALLEST, _LARGEST = 0.25, 2.0
-"""Bounds of the parameters."""
-_SHARES = (0.25, 0.5, 0.75)
-"""Positions between two kinks."""
 _BEYOND = (0.25, 0.5, 1.0)
 """Distances beyond the outermost kinks."""
 NOTHING_EXACT = "no branch of the loss has exact values: nothing was checked"
-_FINEST = 2.0**-12
-"""Every loss and gradient of an element is a multiple: sums of 64 below 2^6 take 24 bits."""
 
 
 def exact_case(case: Case) -> Case:
@@ -141,7 +132,7 @@ def _few_bits(value: float) -> float:
     if value == 0:
         return 0.0
     power = 2.0 ** math.floor(math.log2(abs(value)))
-    return math.copysign(min(max(power, _SMALLEST), _LARGEST), value)
+    return math.copysign(min(max(power, 0.25), 2.0), value)
 
 
 @check(
@@ -188,7 +179,8 @@ def _coordinates(problem: Problem) -> list[list[float]]:
     kinks = problem.case.spec.kinks(problem.case.params)
     if not kinks:
         return [[sign * by for by in _BEYOND for sign in (1, -1)]]
-    inside = [[low + (high - low) * share for share in _SHARES] for low, high in pairwise(kinks)]
+    shares = 0.25, 0.5, 0.75
+    inside = [[low + (high - low) * share for share in shares] for low, high in pairwise(kinks)]
     below, above = [kinks[0] - by for by in _BEYOND], [kinks[-1] + by for by in _BEYOND]
     return [below, *inside, above]
 
@@ -216,19 +208,18 @@ def _is_exact(problem: Problem) -> bool:
         loss = elements(problem.case, wide)
     gradients = torch.autograd.grad(loss.sum(), [wide[name] for name in problem.wrt])
     dtype = problem.prediction.dtype
-    # The dtype holds them and three times them, and their sums have few digits.
+    # The dtype holds them and three times them; sums of 64 multiples of 2^-12 take 24 bits.
     return all(
-        bool(((x.to(dtype).double() == x) & ((x / _FINEST).frac() == 0)).all())
+        bool(((x.to(dtype).double() == x) & ((x * 2**12).frac() == 0)).all())
         and bool(((x * 3).to(dtype).double() == x * 3).all())
         for x in (loss.detach(), *gradients)
     )
 
 
 def _judge_bits(problem: Problem, subject: Subject, where: str, tally: Tally) -> None:
-    for number in INCOMING:
+    for number in (1.0, -3.0):
         incoming = problem.filled(number, problem.wrt)
-        answer = subject.send(problem.call(incoming))
-        for part, got in answer.items().items():
+        for part, got in subject.send(problem.call(incoming)).items().items():
             wrong = problem.misfit(part, got)
             if not wrong and got is not None:
                 (truth,) = problem.truths(part, incoming)

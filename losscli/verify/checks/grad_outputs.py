@@ -14,13 +14,13 @@ from losscli.implementations.requests import Answer, Call, Head, JointGradients,
 from losscli.implementations.subject import Subject, recordings
 from losscli.losses import ELEMENT, HIDDEN_STATE, ROW, find_loss
 from losscli.runs.records import FAIL
+from losscli.truth.distances import compare, truths_of
 from losscli.truth.fingerprint import same_bits
 from losscli.truth.inputs import make_grad_output
 from losscli.truth.problem import Problem
 from losscli.truth.setup import Incoming
 from losscli.truth.tolerances import describe
 from losscli.verify.checks.check import NO_ORDER, Cost, Tally, check
-from losscli.verify.checks.plain_calls import distance
 from losscli.verify.geometry.element import small_case
 from losscli.verify.geometry.geometry import expanded_rows, of_shape, transposed
 from losscli.verify.needed_memory import Held
@@ -29,10 +29,6 @@ STEPS = (*(1.0, 1.0, 1.0), *(0.5, 0.5, 0.5), *CHANGING_VALUES, *(0.5, 0.5, 0.5),
 """Values of grad_output: three alike may lead a kernel to expect a fourth."""
 HEADS = ((0.5, 2.0), (0.5, 2.0), (0.5, 2.0), (2.0, 0.5))
 STREAMS = ((0.5, 0.5, 0.5, 2.0, 0.5), (2.0, 2.0, 2.0, 2.0, 0.5))
-MOST_OTHERS = 2
-_VALUES = tuple(dict.fromkeys((*STEPS, *HEADS[0])))
-_FIRST = -3.0
-"""The first grad_output of a retained graph, which uses up a stored gradient."""
 
 
 class Due:
@@ -42,7 +38,7 @@ class Due:
         self.problem, self.subject = problem, subject
         self._right: set[tuple[float, str]] = set()
         """Gradients that the oracle has judged already."""
-        values = (_FIRST, *_VALUES)
+        values = (-3.0, *dict.fromkeys((*STEPS, *HEADS[0])))  # the first uses up a stored gradient
         grad_outputs = [problem.filled(value).grad_output for value in values]
         asked = RetainGraph(Call(problem.operands, problem.wrt), grad_outputs)
         first, second = (
@@ -81,7 +77,8 @@ class Due:
             if same:
                 self._right.add((value, name))
             elif want is not None and got is not None and self._retained_is_right:
-                off = describe(distance(want, got)) if want.shape == got.shape else "another shape"
+                alike = want.shape == got.shape
+                off = describe(compare(got, truths_of(want))) if alike else "another shape"
                 other = "a retained graph gives different bits for the same grad_output"
                 tally.fail(f"{off}; {other}", f"{title}, {name} gradient: ")
 
@@ -128,8 +125,7 @@ def repeated_backward(problem: Problem, subject: Subject, tally: Tally) -> None:
             [due.problem.call(due.problem.filled(value, due.problem.wrt)) for value in values]
             for due, values in zip(dues, STREAMS, strict=True)
         ]
-        answers = subject.send(OnStreams(queues))
-        for due, values, own in zip(dues, STREAMS, answers, strict=True):
+        for due, values, own in zip(dues, STREAMS, subject.send(OnStreams(queues)), strict=True):
             due.judge_each(values, own, "two streams at once, step", tally)
 
 
@@ -159,7 +155,7 @@ def _other_losses(problem: Problem, subject: Subject) -> Iterator[Head]:
         for loss, spec in ((loss, find_loss(loss)) for loss in others)
     )
     able = (own for own in cases if not subject.implementation.unavailable(own))
-    for own, weight in zip(able, CHANGING_VALUES[:MOST_OTHERS], strict=False):
+    for own, weight in zip(able, CHANGING_VALUES[:2], strict=False):
         other = problem.variant(own.loss, partial(Problem.of, own))
         yield Head(own, Call(other.operands, other.wrt), weight)
 
@@ -206,8 +202,7 @@ def _whole_steps(due: Due) -> Iterator[Answer]:
 
 SHAPE = (64, 101)
 """A power of two rows, so that a part's share of a mean is exact; rows of no whole vectors."""
-Rows = tuple[int, ...]
-SPLITS: dict[str, Rows] = {
+SPLITS: dict[str, tuple[int, ...]] = {
     "parts of 1, 5 and 58 rows": (1, 5, 58),
     "parts of 16 rows": (16, 16, 16, 16),
     "single rows": (1,) * 64,
@@ -267,7 +262,7 @@ def _incoming(problem: Problem) -> list[Incoming]:
     return [Incoming(name, problem.wrt, value) for name, value in values.items()]
 
 
-def _joined(problem: Problem, subject: Subject, rows: Rows) -> Answer:
+def _joined(problem: Problem, subject: Subject, rows: tuple[int, ...]) -> Answer:
     """Return the answer of a batch in parts: losses added, gradients concatenated."""
     unreduced, mean = (problem.case.reduction == each for each in ("none", "mean"))
     # Several values of a row lie in front of the rows.

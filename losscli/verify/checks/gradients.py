@@ -119,8 +119,7 @@ def accumulation(problem: Problem, subject: Subject, tally: Tally) -> None:
         tally.fail(f"expected gradients of {which} operands, got none of one")
         return
     before = {name: gradient * _SHARE for name, gradient in once.items()}
-    sums = subject.send(Accumulate(problem.call(problem.usual), before, TIMES))
-    for name, got in sums.items():
+    for name, got in subject.send(Accumulate(problem.call(problem.usual), before, TIMES)).items():
         tally.add(*_judge_sum(before[name], once[name], got), f".grad of the {name}: ")
 
 
@@ -138,12 +137,10 @@ def _judge_sum(before: Tensor, once: Tensor, got: Tensor | None) -> Judged:
     return outcome, errors
 
 
-INCOMING = (1.0, 2.0)
 CHANGES: dict[str, Relayout] = {
     "in other strides": lambda x: transposed(x) if x.dim() == 2 else every_second(x),
     "of another shape": lambda x: (x[: len(x) // 2] if x.dim() == 2 else x[None]).clone(),
 }
-"""How memory changes."""
 
 
 def _changed_case(case: Case) -> Case:
@@ -175,7 +172,7 @@ def mutated_data(problem: Problem, subject: Subject, tally: Tally) -> None:
     The other shape is smaller, so that a wrong access does not crash this process.
     """
     subject.send(problem.call(problem.usual))  # who raises in any call says so plainly
-    for number, (change, changed), name in product(INCOMING, CHANGES.items(), problem.wrt):
+    for number, (change, changed), name in product((1.0, 2.0), CHANGES.items(), problem.wrt):
         incoming = problem.filled(number, problem.wrt)
         data = changed(problem.operands[name])
         where = f"{name}.data {change}, grad_output {number:g}"

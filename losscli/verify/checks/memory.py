@@ -31,10 +31,6 @@ BAND = 4096
 """Elements of a band: more than a block reads at once, and a multiple of every alignment."""
 FILLS = {"NaN": math.nan, "large values": 4096.0}
 """Two, because a comparison may drop NaN."""
-PATTERNS = (0xFF, 0x3F)
-"""Bytes of poison: NaN and an ordinary number in every dtype."""
-GROWTH_SHAPE = (31, 1021)
-"""Below the 32,768 elements from which PyTorch wakes its threads in each of a hundred calls."""
 
 
 class _Guarded:
@@ -93,10 +89,11 @@ def memory(problem: Problem, subject: Subject, tally: Tally) -> None:
         reason = f"expected memory of its own, but it shares that of {shared[1]}"
         tally.fail(reason, f"{shared[0]}: ")
         return
-    for pattern in PATTERNS:
+    for pattern in (0xFF, 0x3F):  # the bytes of NaN and of an ordinary number in every dtype
         answer = subject.send(Poisoned(call, pattern))
         plain.judge(answer, f"memory full of bytes 0x{pattern:02x} before the call", tally)
-    own = problem.variant("growth", lambda: problem.reshaped(GROWTH_SHAPE))
+    # Below the 32,768 elements from which PyTorch wakes its threads in each of a hundred calls.
+    own = problem.variant("growth", lambda: problem.reshaped((31, 1021)))
     if grown := subject.again().send(Growth(own.call(own.usual))):
         taken = f"{memory_requests.GROWTH_CALLS} more calls took {format_bytes(grown)} more"
         size = format_bytes(own.prediction.nbytes)
@@ -104,8 +101,7 @@ def memory(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 def _between_bands(plain: PlainCalls, name: str, tally: Tally) -> None:
-    operands = plain.problem.operands
-    guarded = {each: _Guarded(values, FILLS[name]) for each, values in operands.items()}
+    guarded = {n: _Guarded(values, FILLS[name]) for n, values in plain.problem.operands.items()}
     views = {operand: guard.view for operand, guard in guarded.items()}
     answer = plain.subject.send(plain.problem.call(plain.incoming, views))
     for operand, guard in guarded.items():
@@ -114,19 +110,14 @@ def _between_bands(plain: PlainCalls, name: str, tally: Tally) -> None:
     plain.judge(answer, f"operands between {name}", tally)
 
 
-SIZE = (256, 256)
-"""A copy is clearly more than what sums take for themselves on a CPU."""
-GPU_SIZE = (512, 512)
-"""A GPU's sums take more."""
-
-
 @check(
     place=330,
     facet="memory",
     catches="copied operands, temporaries of full size",
     advice="Do not copy operands, and use no temporary of their size.",
+    # A copy is clearly more than what sums take for themselves, which is more on a GPU.
     adapt=lambda case: case.reshaped(
-        SIZE if case.device == "cpu" else GPU_SIZE, distribution="uniform"
+        (256, 256) if case.device == "cpu" else (512, 512), distribution="uniform"
     ),
     one_process=COPIES,
     asks=lambda case: case.reduction == "mean" and not case.spec.composed_of,
@@ -156,8 +147,6 @@ def allocations(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 PLAN_SHAPE = (1100, 16, 512)
 """Enough rows for more than two chunks."""
-_FEW_NUMBERS = 64
-"""Bytes per token that a plan does not count."""
 
 
 def _budgets(case: Case) -> dict[str, int]:
@@ -198,6 +187,6 @@ def linear_plans(problem: Problem, subject: Subject, tally: Tally) -> None:
         copies = case.placement or (case.device == "cpu" and case.item_bytes < 4)
         if budget and subject.implementation.temporaries == 0 and not copies:
             extra = own.send(ExtraBytes(problem.call(problem.usual)))
-            if extra > budget + _FEW_NUMBERS * case.shape[0]:
+            if extra > budget + 64 * case.shape[0]:  # a plan does not count a token's few numbers
                 held = f"a call held {format_bytes(extra)} besides its results"
                 tally.fail(f"expected at most the budget, but {held}", f"{name}: ")

@@ -11,21 +11,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
-from torch import Tensor
-
 from losscli.implementations.local import Operands
 from losscli.implementations.requests import Answer, Call
 from losscli.implementations.subject import Subject
 from losscli.runs.records import FAIL, PASS, WARN
-from losscli.truth.distances import Errors, compare, truths_of
+from losscli.truth.distances import compare, truths_of
 from losscli.truth.fingerprint import same_bits
 from losscli.truth.problem import Problem
 from losscli.truth.setup import Incoming
 from losscli.truth.tolerances import Outcome, describe
 from losscli.verify.checks.check import Tally
-
-_RUNS = 3
-_MORE_RUNS = 20
 
 
 @dataclass(frozen=True)
@@ -43,12 +38,12 @@ class PlainCalls:
     def of(cls, problem: Problem, subject: Subject, incoming: Incoming) -> Self:
         """Call a subject a few times."""
         first = cls(problem, subject, incoming, subject.send(problem.call(incoming)), steady=False)
-        return replace(first, steady=not problem.chooses_order and first._repeats(_RUNS - 1))
+        return replace(first, steady=not problem.chooses_order and first._repeats(2))
 
     @cached_property
     def always(self) -> bool:
         """Whether many runs are bitwise equal."""
-        return self.steady and self._repeats(_MORE_RUNS)
+        return self.steady and self._repeats(20)
 
     def call(self, operands: Operands | None = None) -> Call:
         """Return the call; given ``operands`` get the problem's contents first."""
@@ -65,7 +60,8 @@ class PlainCalls:
             if want is None or got is None or want.shape != got.shape or not self.always:
                 tally.judge_part(self.problem, self.incoming, part, got, where)
                 continue
-            reason = f"{describe(distance(want, got))}; plain runs are bitwise equal each time"
+            off = describe(compare(got, truths_of(want)))
+            reason = f"{off}; plain runs are bitwise equal each time"
             is_sum = want.shape != self.problem.oracle.shape
             any_order = shared and is_sum and not self.subject.implementation.fixed_order
             outcome, _ = self.problem.judge(part, got, self.incoming)
@@ -86,8 +82,3 @@ def differing(one: Answer, other: Answer) -> list[str]:
     """Name the parts of two answers that are not bitwise equal."""
     others = other.items()
     return [name for name, value in one.items().items() if not same_bits(value, others.get(name))]
-
-
-def distance(want: Tensor, got: Tensor) -> Errors:
-    """Measure the error of one result relative to another."""
-    return compare(got, truths_of(want))

@@ -1,12 +1,10 @@
 """Checks relations between answers of an implementation, independent of the oracle.
 
-losscli/losses/rows/relations.py says which relations hold for a loss. Bitwise equality is promised
-only for the same shape and order. A relation to another loss is judged if the run has both.
+They hold within tolerances: bitwise equality is promised only for the same shape and order.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 import msgspec
 import torch
@@ -29,36 +27,25 @@ from losscli.verify.geometry.geometry import of_shape
 
 SHAPE = (12, 131)
 """Rows of no whole vectors; two different extents."""
-IGNORED = (2, 7)
 PARTS = (1, 5, 6)
 STEP = 1 / 8
 """Shifted logits are multiples of it."""
-LARGEST_LOGIT = 8.0
-FARTHEST = 1024.0
-"""The largest shift, if the dtype has digits for it."""
 LARGER = 2.0
 """How much larger the spacing at a part, times its share, may be than at their product."""
 
 Judgements = Iterator[tuple[str, Judged]]
 """Judged parts of an answer, by name."""
+Relate = Callable[[Problem, Subject], Judgements]
 
 
-class Relation(NamedTuple):
-    """One relation between answers."""
-
-    name: str
-    holds: Callable[[Problem], bool]
-    judge: Callable[[Problem, Subject], Judgements]
-
-
-def _excused(relation: Relation, problem: Problem, part: str, judged: Judged) -> Judged:
+def _excused(relate: Relate, problem: Problem, part: str, judged: Judged) -> Judged:
     """Turn a failure into a warning if PyTorch's own formula is as far from the relation."""
     outcome, errors = judged
     if errors is None:
         return judged
     luck = LUCK if problem.of_others else 1.0
     for own in problem.torchs_own:
-        for other, (_, found) in relation.judge(problem, own):
+        for other, (_, found) in relate(problem, own):
             if other == part and found and luck * found.ulp >= errors.ulp:
                 return Outcome(WARN, outcome.reason, Code.SAME_ERROR_AS_PYTORCH), errors
     return judged
@@ -66,7 +53,7 @@ def _excused(relation: Relation, problem: Problem, part: str, judged: Judged) ->
 
 def _base(problem: Problem) -> Problem:
     first, *others = problem.case.spec.operands
-    limit = LARGEST_LOGIT - STEP
+    limit = 8.0 - STEP
     logits = problem.operands[first.name]
     short = (logits.double() / STEP).round().mul(STEP).clamp(-limit, limit).to(logits)
     operands: Operands = {first.name: short}
@@ -74,7 +61,7 @@ def _base(problem: Problem) -> Problem:
     for operand in others:
         if operand.kind == CLASS_INDICES and ignored is not None:
             operands[operand.name] = problem.operands[operand.name].clone()
-            operands[operand.name][list(IGNORED)] = ignored
+            operands[operand.name][[2, 7]] = ignored
     return problem.like(operands)
 
 
@@ -111,8 +98,8 @@ def _shifted(problem: Problem, subject: Subject) -> Judgements:
     """Add a number to each row's logits; all sums are exact."""
     name = problem.case.spec.names[0]
     logits = problem.operands[name]
-    # Beside a shift of so much a step is the last digit.
-    farthest = min(FARTHEST, STEP / torch.finfo(logits.dtype).eps)
+    # Next to a shift of the latter a step is the last digit.
+    farthest = min(1024.0, STEP / torch.finfo(logits.dtype).eps)
     steps = torch.tensor([1.0, -1.0, 0.5, -0.5, 0.0], device=logits.device)
     by_row = steps[torch.arange(len(logits), device=logits.device) % len(steps)] * farthest
     (dimension,) = _class_dimensions(problem, logits)
@@ -127,8 +114,7 @@ def _sums(problem: Problem, subject: Subject) -> Judgements:
     name = problem.case.spec.names[0]
     (dimension,) = _class_dimensions(problem, problem.operands[name])
     gradient = _answer(problem, subject).gradients[name]
-    judged = problem.judge_sum_of_rows(name, gradient, problem.usual, dimension)
-    yield f"{name} gradient", judged
+    yield f"{name} gradient", problem.judge_sum_of_rows(name, gradient, problem.usual, dimension)
 
 
 def _reordered(problem: Problem, subject: Subject) -> Judgements:
@@ -257,15 +243,16 @@ def _is_shifted(problem: Problem) -> bool:
     return problem.case.spec.relations.shifted(problem.case.params)
 
 
-RELATIONS = (
-    Relation("a number added to the logits of each row", _is_shifted, _shifted),
-    Relation("the sum of each row's gradient", _is_shifted, _sums),
-    Relation("classes in another order", lambda p: p.case.spec.relations.reordered, _reordered),
-    Relation("the mean of parts", lambda p: p.case.reduction == "mean", _in_parts),
-    Relation("one 1 in each row of the target", _has_numbered, _numbered),
-    Relation("exchanged operands", lambda p: bool(p.case.spec.relations.mirror), _mirrored),
-    Relation("a distance and an entropy", lambda p: bool(p.case.spec.relations.distance), _beyond),
-)
+RELATIONS: dict[str, tuple[Callable[[Problem], bool], Relate]] = {
+    "a number added to the logits of each row": (_is_shifted, _shifted),
+    "the sum of each row's gradient": (_is_shifted, _sums),
+    "classes in another order": (lambda p: p.case.spec.relations.reordered, _reordered),
+    "the mean of parts": (lambda p: p.case.reduction == "mean", _in_parts),
+    "one 1 in each row of the target": (_has_numbered, _numbered),
+    "exchanged operands": (lambda p: bool(p.case.spec.relations.mirror), _mirrored),
+    "a distance and an entropy": (lambda p: bool(p.case.spec.relations.distance), _beyond),
+}
+"""Whether each holds, and its judgements."""
 
 
 @check(
@@ -289,13 +276,11 @@ def row_relations(problem: Problem, subject: Subject, tally: Tally) -> None:
     """
     base = problem.variant("a few rows ignored", lambda: _base(problem))
     base = replace(base, beside=problem.beside)
-    for relation in RELATIONS:
-        if not relation.holds(base):
-            continue
-        for part, judged in relation.judge(base, subject):
+    for name, (holds, relate) in RELATIONS.items():
+        for part, judged in relate(base, subject) if holds(base) else ():
             if judged[0].status == FAIL and not subject.implementation.held_to_oracle:
-                judged = _excused(relation, base, part, judged)
-            tally.count(relation.name, part, judged)
+                judged = _excused(relate, base, part, judged)
+            tally.count(name, part, judged)
     relations = problem.case.spec.relations
     related = {relations.mirror, relations.distance} - {problem.case.loss}
     beside = problem.beside.get(subject.name, ())

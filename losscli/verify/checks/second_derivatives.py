@@ -29,8 +29,6 @@ ROUNDINGS = 32
 """Allowed error in roundings of the magnitudes of a derivative's terms, sums of a few products."""
 NEAR, NEAR_DRAWS = 16, 4
 """By how many roundings, and how often, a Model's operands are moved off a kink."""
-FROM_ENDS = 1 / 16
-"""The distance from the ends of a domain, where a derivative may be infinite."""
 
 
 @check(
@@ -89,8 +87,9 @@ def _question(problem: Problem) -> SecondDerivatives:
     grad_output = drawn(problem.ones) if problem.case.reduction == "none" else problem.ones * 3
     toward = {name: drawn(problem.operands[name]) for name in problem.wrt}
     own, labels = problem.operands, problem.third_party and problem.third_party.labels
+    # At the ends of a domain a derivative may be infinite.
     inside = {
-        o.name: o.domain.inside(own[o.name], FROM_ENDS)
+        o.name: o.domain.inside(own[o.name], 1 / 16)
         for o in problem.case.spec.operands
         if not (o.domain.discrete or (labels and o.labels))
     }
@@ -148,14 +147,11 @@ class _Truth:
 
 
 def _truths(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
-    """Return the truth by float64 autograd through the reference.
-
-    Elementwise losses expand their operands first, to know how much of each element cancels.
-    Row-wise losses are reduced, and measured at a tensor's largest derivative.
-    """
+    """Return the truth by float64 autograd through the reference."""
     case, of_rows = problem.case, problem.case.spec.unit != ELEMENT
 
     def wide(values: Tensor) -> Tensor:
+        # Expanded where that shows how much of each element cancels.
         values = values.detach().double() if values.is_floating_point() else values.detach()
         return values.clone() if of_rows else values.expand(problem.oracle.shape).contiguous()
 
@@ -198,15 +194,13 @@ def _truths(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
 
 
 def _leaves(asked: SecondDerivatives) -> dict[str, Tensor]:
-    own = {name: asked.operands[name] for name in asked.toward}
-    return own | {GRAD_OUTPUT: asked.grad_output}
+    return {name: asked.operands[name] for name in asked.toward} | {GRAD_OUTPUT: asked.grad_output}
 
 
 def _truth_of_model(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
     """Return the truth by the Model in float64, measured at the tensor's largest element.
 
-    The scale is larger if the Model's own error in the candidate's dtype is. A scalar derivative
-    for grad_output is measured at the magnitudes of its terms.
+    The scale is larger if the Model's own error in the candidate's dtype is.
     """
     assert isinstance(problem.oracle, ModelOracle)
     own, exact = problem.torchs_own[0].send(asked), problem.oracle.curvature(asked)

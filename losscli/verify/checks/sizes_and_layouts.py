@@ -11,7 +11,8 @@ from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, ROW, Shape
 from losscli.truth.fingerprint import bits
 from losscli.truth.problem import Problem, operand_of
 from losscli.verify.checks.check import COPIES, Cost, Tally, check, takes_one_row, usual
-from losscli.verify.geometry import GEOMETRIES, geometry_of
+from losscli.verify.geometry import geometry_of
+from losscli.verify.geometry.element import CONTIGUOUS
 from losscli.verify.geometry.geometry import of_shape, of_shapes
 
 
@@ -91,12 +92,6 @@ def broadcasts(problem: Problem, subject: Subject, tally: Tally) -> None:
     tally.judge_variants(problem, subject, of_shapes(problem, named), usual)
 
 
-BYTES = 2**25
-"""The size of a result: more than most L2 caches, so that kernels begin to bypass them."""
-_MOST_JUDGED = 16
-"""The most differing repeats that the oracle judges."""
-
-
 @check(
     place=180,
     facet="sizes",
@@ -121,16 +116,16 @@ def large_outputs(problem: Problem, subject: Subject, tally: Tally) -> None:
     # Several values of a row lie in front of the rows.
     dimension = len(oracle.unreduced_shape) - len(oracle.units)
     wrt = tuple(name for name in problem.wrt if not oracle.is_summed(name))
-    count = BYTES // problem.prediction.nbytes + 1
+    # More than most L2 caches hold, so that kernels begin to bypass them.
+    count = 2**25 // problem.prediction.nbytes + 1
     operands = {
         name: values if oracle.is_summed(name) else torch.cat([values] * count)
         for name, values in problem.operands.items()
     }
     g = torch.cat([incoming.grad_output] * count, dimension)
-    shifted = operands[first].roll(geometry_of(problem.case).shift, 0)
+    shifted = operands[first].roll(64, 0)  # elements or rows, which change no alignment
     subject.send(Call({**operands, first: shifted}, wrt, g))
-    answer = subject.send(Call(operands, wrt, g))
-    for part, got in answer.items().items():
+    for part, got in subject.send(Call(operands, wrt, g)).items().items():
         due = g.shape if part == LOSS else operands[operand_of(part)].shape
         if got is None or got.shape != due:
             tally.judge_part(problem, incoming, part, got, "repeated")
@@ -139,7 +134,7 @@ def large_outputs(problem: Problem, subject: Subject, tally: Tally) -> None:
         repeats = got.unflatten(along, (count, -1)).movedim(along, 0)
         same = bits(repeats.reshape(count, -1))
         differ = (same != same[0]).any(1).nonzero().flatten().tolist()
-        for number in [0, *differ[:_MOST_JUDGED]]:
+        for number in [0, *differ[:16]]:
             where = f"repeat {number} of {count}"
             tally.judge_part(problem, incoming, part, repeats[number], where)
 
@@ -155,7 +150,7 @@ def large_outputs(problem: Problem, subject: Subject, tally: Tally) -> None:
     cost=Cost.FEW,
     adapt=lambda case: geometry_of(case).for_layouts(case),
     mean_for_sum=True,
-    limits=lambda variant, _: not any(variant in each.ordinary for each in GEOMETRIES.values()),
+    limits=lambda variant, _: variant not in CONTIGUOUS,
     needs_gradient=False,
     recompiles=True,
     one_process=COPIES,

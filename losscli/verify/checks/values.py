@@ -9,7 +9,6 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from losscli.cases.axes import Distribution
 from losscli.implementations.local import Operands
 from losscli.implementations.requests import Forward
 from losscli.implementations.subject import Subject, bind
@@ -50,11 +49,6 @@ def value(problem: Problem, subject: Subject, tally: Tally) -> None:
     tally.reference_error = to_error(problem.reference_errors)
 
 
-SPECIALS_SHAPE = (13, 37)
-PLACE = (7, 19)
-"""The index of the value: inside a vector, far from either end."""
-
-
 @check(
     place=220,
     facet="extreme_values",
@@ -62,7 +56,7 @@ PLACE = (7, 19)
     advice="Propagate NaN and infinities like PyTorch; compute no square that overflows.",
     formerly=("specials",),
     cost=Cost.QUICK,
-    adapt=of_shape(SPECIALS_SHAPE),
+    adapt=of_shape((13, 37)),
     limits=lambda variant, _: True,
     needs_gradient=False,
 )
@@ -77,8 +71,7 @@ def special_values(problem: Problem, subject: Subject, tally: Tally) -> None:
     """
     tally.any_for_nan = True
     for name, variant in _variants(problem):
-        answer = subject.send(variant.call(variant.usual))
-        tally.judge_variant(name, variant, variant.usual, answer)
+        tally.judge_variant(name, variant, variant.usual, subject.send(variant.call(variant.usual)))
 
 
 def named_values(dtype: torch.dtype, squares: bool = False) -> dict[str, float]:
@@ -122,11 +115,10 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
 
 
 def _planted(problem: Problem, value: float, names: tuple[str, ...]) -> Problem:
-
     def put(values: Tensor) -> Tensor:
         values = values.clone(memory_format=torch.contiguous_format)
         row = values.reshape(-1, values.shape[-1]) if values.dim() else values.view(1, 1)
-        row[PLACE[0] % len(row), PLACE[1] % row.shape[1]] = value
+        row[7 % len(row), 19 % row.shape[1]] = value  # inside a vector, far from either end
         return values
 
     return problem.like({name: put(problem.operands[name]) for name in names})
@@ -134,10 +126,6 @@ def _planted(problem: Problem, value: float, names: tuple[str, ...]) -> Problem:
 
 MOST_BIAS = 0.1
 """The average error in ULP that passes."""
-_CANCELLED = 16.0
-"""Elements with a term so many times larger are left out."""
-_FEWEST = 1000
-"""The fewest elements of which a bias is significant."""
 
 
 @check(
@@ -165,8 +153,7 @@ def rounding(problem: Problem, subject: Subject, tally: Tally) -> None:
         if part == LOSS and problem.oracle.dtype.itemsize > 2:  # that of log-probabilities
             continue
         owns = [own.items()[part] for own in torchs]
-        truths = list(problem.truths(part, incoming))
-        tally.add(_judge_bias(got, owns, truths), None, f"{part}: ")
+        tally.add(_judge_bias(got, owns, list(problem.truths(part, incoming))), None, f"{part}: ")
 
 
 def _judge_bias(
@@ -186,9 +173,9 @@ def _judge_bias(
 
 
 def _bias(result: Tensor, truths: Sequence[Truth]) -> float:
-    """Return the mean error of results in ULP; 0 if there are too few."""
+    """Return the mean error of results in ULP; 0 if there are too few for a significant bias."""
     errors = torch.cat([_rounding_errors(result[truth.block], truth) for truth in truths])
-    return float(errors.mean()) if len(errors) >= _FEWEST else 0.0
+    return float(errors.mean()) if len(errors) >= 1000 else 0.0
 
 
 def _rounding_errors(result: Tensor, truth: Truth) -> Tensor:
@@ -198,14 +185,13 @@ def _rounding_errors(result: Tensor, truth: Truth) -> Tensor:
     errors = (result.double() - rounded) * value.sign() / ulp(value, result.dtype)
     counted = (rounded != value) & errors.isfinite()
     if truth.magnitude is not None:
-        counted &= truth.magnitude <= _CANCELLED * value.abs()
+        counted &= truth.magnitude <= 16 * value.abs()  # what cancels is left out
     return errors[counted]
 
 
 SUMMED_ELEMENTS = 65537
 """One more than a power of two, so that the last partial sum has one element."""
 MOST_ULP = 1.0
-DISTRIBUTIONS: tuple[Distribution, ...] = ("uniform", "normal", "heavy_tailed")
 
 
 @check(
@@ -243,12 +229,11 @@ def _summed_operands(problem: Problem) -> Iterator[tuple[str, Operands]]:
     first, *others = problem.case.spec.operands
     for value in (0.1, -0.7):
         # Few bits, so that the loss of an element is exact as a rule.
-        x = torch.tensor(value, dtype=torch.float32)
         values = {operand.name: operand.domain.at_least_loss for operand in others}
-        values[first.name] = float(first.domain.of_draws(x))
+        values[first.name] = float(first.domain.of_draws(torch.tensor(value, dtype=torch.float32)))
         filled = {n: torch.full_like(t, values[n]) for n, t in problem.operands.items()}
         yield f"{SUMMED_ELEMENTS} equal numbers of {value:g}", filled
-    for name in DISTRIBUTIONS:
+    for name in ("uniform", "normal", "heavy_tailed"):
         case = replace(problem.case, distribution=name)
         yield name, problem.variant(name, partial(Problem.of, case)).operands
 

@@ -63,6 +63,7 @@ FOUR = (2, 4, 43, 48)
 """Its rows are short and made of whole vectors; the blocks of a GPU do not divide their number."""
 CUT = inside(8, 8, 1, 1, 1, 1)
 CONTIGUOUS = ("square operands", "square operands of an odd size")
+"""Layouts that every kernel must accept."""
 OTHER_SHAPES: dict[str, tuple[Shape, Shape, Relayout, Relayout]] = {
     CONTIGUOUS[0]: ((64, 64), (64, 64), as_is, as_is),
     CONTIGUOUS[1]: (ODD, ODD, as_is, as_is),
@@ -78,20 +79,18 @@ OTHER_SHAPES: dict[str, tuple[Shape, Shape, Relayout, Relayout]] = {
     "four dimensions, cut out of larger ones": (FOUR, FOUR, CUT, CUT),
 }
 """The shapes and layouts of input and target."""
-INTEGERS = (torch.int64, torch.uint8)
-"""Dtypes of a target without a gradient."""
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8)
 ROUNDED_ELEMENTS = 16411
 """Enough that the mean of errors of at most half a unit is within 0.01 of 0, four times its
 standard deviation."""
-MOST_ROWS, MOST_COLUMNS = 67, 301
-"""Of a small case: more than a tile of a GPU, of no whole vectors."""
 
 
 def small_case(case: Case) -> Case:
     """Return a small case of two different extents, with the target broadcast as before."""
     shape = (37, 101)
     if len(case.shape) == 2 and min(case.shape) > 1:
-        rows, columns = min(case.shape[0], MOST_ROWS), min(case.shape[1], MOST_COLUMNS)
+        # More than a tile of a GPU, of no whole vectors.
+        rows, columns = min(case.shape[0], 67), min(case.shape[1], 301)
         shape = (rows, columns if columns != rows else columns - 1 if columns > 2 else 3)
     return case.reshaped(shape, distribution="normal")
 
@@ -124,7 +123,7 @@ def _layouts(problem: Problem) -> Variants:
     for name, changes in OTHER_SHAPES.items():
         yield name, partial(geometry.stored, problem, *changes)
     for operand in others:
-        for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16, *INTEGERS):
+        for dtype in DTYPES:
             own = dtype == problem.prediction.dtype
             if not own and (dtype.is_floating_point or operand.integers):
                 name = f"{operand.name} of {str(dtype).removeprefix('torch.')}"
@@ -140,13 +139,11 @@ def _grad_outputs(variant: Problem) -> Sequence[Incoming]:
 
 
 ELEMENTS = Geometry(
-    shift=64,
     for_sizes=geometry.of_shape((1,), (1,)),
     sizes={f"{size} elements": ((size,), (size,)) for size in SIZES},
     for_layouts=lambda case: (small := small_case(case)).reshaped(small.shape, small.shape),
     layouts=_layouts,
     grad_outputs=_grad_outputs,
-    ordinary=CONTIGUOUS,
     for_repeats=geometry.of_shape((4099,), (4099,)),
     for_rounding=geometry.of_shape((ROUNDED_ELEMENTS,), (ROUNDED_ELEMENTS,)),
 )

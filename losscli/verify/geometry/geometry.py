@@ -33,8 +33,6 @@ def usual_and_other(variant: Problem) -> Sequence[Incoming]:
 class Geometry:
     """What differs between units in checks; ``for_X`` makes the case from which ``X`` is made."""
 
-    shift: int = 1
-    """Elements, or rows, by which operands can be rolled without changing their alignment."""
     for_sizes: Adapt = lambda case: case
     sizes: ShapesByName = field(default_factory=dict)
     """The sizes at which kernels switch code paths."""
@@ -43,8 +41,6 @@ class Geometry:
     """Yield memory layouts of operands, with NaN in gaps."""
     grad_outputs: Callable[[Problem], Sequence[Incoming]] = usual_and_other
     """Return the grad_outputs of a layout."""
-    ordinary: tuple[str, ...] = ()
-    """Layouts that every kernel must accept."""
     may_be_refused: Callable[[Problem, str], bool] = lambda problem, layout: False
     """Tell whether PyTorch's own function rejects a layout too."""
     harmless: Callable[[Problem], Problem] = lambda problem: problem

@@ -23,8 +23,6 @@ TOKENS: tuple[Shape, ...] = (
 SHAPE = (12, 24, 131)
 """Tokens, width and classes: odd rows of logits."""
 ONE_CLASS = 7
-_FAR = 3e3
-"""A factor of logits that float16 holds and whose exponentials overflow."""
 _ONE = slice(ONE_CLASS, ONE_CLASS + 1)
 Layer = tuple[Tensor, Tensor]
 """Hidden states and the linear layer's weight."""
@@ -47,7 +45,8 @@ def _with_tie(layer: Layer) -> Layer:
 VALUES: dict[str, Callable[[Layer], Layer]] = {
     "logits around 1e4": lambda layer: _with_offset(layer, LARGE),
     "logits around -1e4": lambda layer: _with_offset(layer, -LARGE),
-    "logits of some thousands": lambda layer: (layer[0] * _FAR, layer[1]),
+    # Float16 holds them, but not their exponentials.
+    "logits of some thousands": lambda layer: (layer[0] * 3e3, layer[1]),
     "one class far above the others": lambda layer: _with_offset(layer, CONFIDENT, _ONE),
     "one class far below the others": lambda layer: _with_offset(layer, -CONFIDENT, _ONE),
     "a tie of the largest": _with_tie,
@@ -84,8 +83,7 @@ def _leading(problem: Problem, shape: Shape) -> Problem:
 
 
 def _layouts(problem: Problem) -> Variants:
-    own = problem.operands
-    for (name, values), (title, change) in product(own.items(), LAYOUTS.items()):
+    for (name, values), (title, change) in product(problem.operands.items(), LAYOUTS.items()):
         if values.dim() == 2 or change is every_second:
             yield f"{name} {title}", partial(problem.like, {name: change(values)})
     for title, shape in LEADING.items():

@@ -19,14 +19,11 @@ from losscli.verify.geometry.geometry import Geometry, Relayout, Variants, every
 
 ROW_LENGTHS = (1, 2, 3, 7, 8, 9, 31, 32, 33, 127, 128, 129, 1023, 1024, 1025, 4097, 50257)
 """One, around the sizes of vectors, warps and blocks, and a vocabulary."""
-LONG_ROW = 4096
 ROW_SHAPES: tuple[Shape, ...] = (
     # and a single row so long that several threads or blocks share it
-    *((3 if length > LONG_ROW else 5, length) for length in ROW_LENGTHS),
+    *((3 if length > 4096 else 5, length) for length in ROW_LENGTHS),
     *((0, 7), (1, 1000), (1031, 3), (67, 129), (1, 132099), (16411, 3)),
 )
-LAID_OUT = (13, 201)
-"""Odd, so that rows begin anywhere in a vector; classes fit uint8, not int8."""
 INPUTS: dict[str, Relayout] = {
     "input transposed": geometry.transposed,
     "every second column of a wider input": every_second,
@@ -65,27 +62,20 @@ NOT_LAST: dict[str, tuple[Shape, tuple[int, ...]]] = {
 }
 """The same for losses whose rows are the last dimension."""
 NUMBERS = (torch.int64, torch.int32, torch.uint8)
-LONG_OF_DTYPES = (13, 1001)
-"""Rows so long that kernels read class indices elsewhere."""
 SHAPE = (12, 131)
 """Odd rows; the planted class falls on all of a vector's lanes."""
 LONG = (5, 1031)
 """Rows that kernels walk in several steps, each of which has a planted class."""
 CONFIDENT = 30.0
 """A logit so far above the others that they hardly count."""
-TRAINED = 100.0
-"""The largest logit of training, whose exponential overflows float32."""
 LARGE = 1e4
-SHORT = 1e-4
-"""A factor that makes squares small next to those of other rows."""
 Change = Callable[[Tensor], Tensor]
 """Gives rows other values, or tells which rows to ignore."""
 
 
 def _planted_class(logits: Tensor) -> Tensor:
     rows, classes = logits.shape
-    step = classes // rows | 1
-    return (torch.arange(rows, device=logits.device) * step + 3) % classes
+    return (torch.arange(rows, device=logits.device) * (classes // rows | 1) + 3) % classes
 
 
 def _with_one(logits: Tensor, one: float) -> Tensor:
@@ -96,7 +86,8 @@ CONTENTS: dict[Content, dict[str, Change]] = {
     LOGITS: {
         "one class far above the others": lambda logits: _with_one(logits, CONFIDENT),
         "one class far below the others": lambda logits: _with_one(logits, -CONFIDENT),
-        "logits around 100": lambda logits: logits + TRAINED,
+        # The largest of training, whose exponential overflows float32.
+        "logits around 100": lambda logits: logits + 100.0,
         "logits of 1e4": lambda logits: (logits * LARGE).clamp(-3 * LARGE, 3 * LARGE),
         "logits around 1e4": lambda logits: logits + LARGE,
         "logits around -1e4": lambda logits: logits - LARGE,
@@ -112,7 +103,7 @@ CONTENTS: dict[Content, dict[str, Change]] = {
     VECTORS: {
         "vectors of zeros": torch.zeros_like,
         "rows of one number": lambda rows: _with_one(torch.zeros_like(rows), 0.5),
-        "short vectors": lambda rows: rows * SHORT,
+        "short vectors": lambda rows: rows * 1e-4,  # squares are small next to those of others
         "vectors of 1e4": lambda rows: (rows * LARGE).clamp(-3 * LARGE, 3 * LARGE),
         "one number far above the others": lambda rows: _with_one(rows, LARGE),
     },
@@ -139,7 +130,8 @@ IGNORED: dict[str, Change] = {
 
 def _of_dtype(problem: Problem, name: str, dtype: torch.dtype) -> dict[Shape, str]:
     named = f"{name} of {str(dtype).removeprefix('torch.')}"
-    return {problem.case.shape: named, LONG_OF_DTYPES: f"{named}, long rows"}
+    # Rows so long that kernels read class indices elsewhere.
+    return {problem.case.shape: named, (13, 1001): f"{named}, long rows"}
 
 
 def _numbered(problem: Problem, name: str, dtype: torch.dtype, shape: Shape) -> Problem:
@@ -264,8 +256,7 @@ def _extreme_values(problem: Problem) -> Variants:
             yield title, partial(_changed, problem, operand, change)
             yield f"{title}, long rows", partial(_changed, problem, operand, change, LONG)
     for other, (name, change) in itertools.product(others, PAIRS.items()):
-        paired = {other: change(problem.prediction)}
-        yield f"{other} {name} {first}", partial(problem.like, paired)
+        yield f"{other} {name} {first}", partial(problem.like, {other: change(problem.prediction)})
     shares = [operand.name for operand in spec.operands if operand.domain == SHARES]
     for name, (title, change) in itertools.product(shares, SHARED.items()):
         yield f"{name} {title}", partial(problem.like, {name: change(own[name])})
@@ -273,10 +264,10 @@ def _extreme_values(problem: Problem) -> Variants:
 
 
 ROWS = Geometry(
-    shift=11,
     for_sizes=of_shape((1, 2)),
     sizes={"{} rows of {}".format(*shape): (shape, None) for shape in ROW_SHAPES},
-    for_layouts=of_shape(LAID_OUT, scale=1.0),
+    # Odd, so that rows begin anywhere in a vector; classes fit uint8, not int8.
+    for_layouts=of_shape((13, 201), scale=1.0),
     layouts=_layouts,
     may_be_refused=_may_be_refused,
     harmless=_harmless,

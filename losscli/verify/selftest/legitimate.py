@@ -59,8 +59,7 @@ def _online(case: Case, *operands: Tensor) -> Tensor:
     found = total.log() + largest.nan_to_num(nan=0.0, neginf=0.0, posinf=0.0)
     fixed = [each.detach() for each in operands]
     by = (found - rows.log_sum(wide)).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-    off = rows.with_log_sum_off(case, by, *fixed).to(input.dtype)
-    return graft(off, formula(case, *operands))
+    return graft(rows.with_log_sum_off(case, by, *fixed).to(input.dtype), formula(case, *operands))
 
 
 def _adding(name: str, add: Callable[[Tensor], Tensor]) -> Implementation:
@@ -69,9 +68,8 @@ def _adding(name: str, add: Callable[[Tensor], Tensor]) -> Implementation:
         if case.reduction == "none":
             return elements
         wide = torch.promote_types(elements.dtype, torch.float32)
-        total = add(elements.detach().to(wide).flatten())
+        total = reduced(case, add(elements.detach().to(wide).flatten()), elements.numel())
         own = reduced(case, elements)
-        total = total / elements.numel() if case.reduction == "mean" else total
         return graft(total.to(own.dtype), own)
 
     return stand_in(f"legitimate:{name}", lambda case: partial(loss, case), units=(ELEMENT,))

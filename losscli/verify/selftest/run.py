@@ -24,7 +24,6 @@ SHAPES: dict[Reduction, Shape] = {"mean": (67, 301), "none": (37, 101)}
 """Odd rows and tails."""
 LONG = (512, 2048)
 """A shape whose sum needs digits."""
-WIDTH = 24
 NARROW = (512, 64, 1000)
 """Tokens, width and classes for which the norms of bfloat16 gradients are judged."""
 PARAMETERS: dict[str, dict[str, float]] = {
@@ -33,11 +32,6 @@ PARAMETERS: dict[str, dict[str, float]] = {
     "weighted_cross_entropy": {"label_smoothing": 0.1},
 }
 """The parameters that mistakes need; those of other losses are off their defaults."""
-COMPILED = next(iter(LOSSES))
-"""The only loss that is compiled: compiling takes longer than all the rest."""
-NOT_CAPTURED = ("weighted_cross_entropy", "functional")
-"""PyTorch's own mean with a weight and label smoothing waits for the GPU, so no graph captures
-it."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +61,9 @@ def plan(device: str) -> list[SelfTest]:
         tests += [test for wrong in WRONG if (test := _of_wrong(wrong, cases)).cases]
         for implementation in LEGITIMATE:
             compiled = implementation.name == "compile"
-            if not implementation.unavailable(cases[0]) and (not compiled or loss == COMPILED):
+            # One loss is compiled: that takes longer than all the rest.
+            asked = not compiled or loss == next(iter(LOSSES))
+            if asked and not implementation.unavailable(cases[0]):
                 own = cases[:1] if compiled else cases
                 tests.append(SelfTest(implementation, own, legitimate=True))
     return tests
@@ -85,21 +81,14 @@ def _cases(loss: str, device: str) -> Iterator[Case]:
         ("mean", LONG, "float32"),
     ]
     if loss in LINEAR_LOSSES:
-        own = [(kind, (rows, WIDTH, classes), dtype) for kind, (rows, classes), dtype in own[:2]]
+        own = [(kind, (rows, 24, classes), dtype) for kind, (rows, classes), dtype in own[:2]]
         own.append(("none", NARROW, "bfloat16"))
     for reduction, shape, dtype in own:
         if reduction in spec.reductions:
+            target = spec.default_target_shape(shape)
+            params = spec.resolve(PARAMETERS.get(loss) or off_default(spec))
             yield Case(
-                loss=loss,
-                shape=shape,
-                target_shape=spec.default_target_shape(shape),
-                dtype=dtype,
-                reduction=reduction,
-                device=device,
-                params=spec.resolve(PARAMETERS.get(loss) or off_default(spec)),
-                distribution="normal",
-                seed=0,
-                scale=2.0,
+                loss, shape, target, dtype, reduction, device, params, "normal", seed=0, scale=2.0
             )
 
 
@@ -127,15 +116,16 @@ def run(test: SelfTest, run_job: RunJob = runner.run) -> Generator[SelfTestResul
 
 
 def _results(test: SelfTest, run_job: RunJob) -> Iterator[VerifyResult]:
+    name = test.implementation.name
     for case in test.cases:
-        compiled = test.implementation.name == "compile"
-        uncaptured = (case.loss, test.implementation.name) == NOT_CAPTURED
+        # PyTorch's own mean with a weight and label smoothing waits for the GPU.
+        uncaptured = (case.loss, name) == ("weighted_cross_entropy", "functional")
         trials = [
             (test.implementation, check)
             for check in CHECKS.values()
             if not check.missing(case)
             # Each shape would be compiled for minutes, and the compiler fails for empty ones.
-            and not (compiled and check.recompiles)
+            and not (name == "compile" and check.recompiles)
             and not (uncaptured and check.captures)
             and (case.shape not in (LONG, NARROW) or check.cost == Cost.FIRST)
             and (case.shape != LONG or not check.needs_gradient)

@@ -30,22 +30,12 @@ def graft(value: Tensor, differentiable: Tensor) -> Tensor:
     return result
 
 
-def regrade(tensor: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return a copy of a tensor whose grad_output goes through a function."""
+def regrade(tensor: Tensor, function: Callable[[Tensor], Tensor | None]) -> Tensor:
+    """Return a copy of a tensor whose grad_output goes through a function; None keeps it."""
     result = tensor.clone()
     if result.requires_grad:
         result.register_hook(function)
     return result
-
-
-def noting(noted: list[Tensor]) -> Callable[[Tensor], Tensor]:
-    """Return a function that keeps its last argument, and returns it."""
-
-    def note(incoming: Tensor) -> Tensor:
-        noted[:] = [incoming]
-        return incoming
-
-    return note
 
 
 def stand_in(
@@ -104,10 +94,10 @@ def without_curvature(case: Case, *operands: Tensor) -> Tensor:
     incoming: list[Tensor] = []
 
     def connected_to_incoming(gradient: Tensor) -> Tensor:
-        return gradient.detach() + 0 * incoming[0].sum()
+        return gradient.detach() + 0 * incoming[-1].sum()
 
     own = (regrade(each, connected_to_incoming) for each in operands)
-    return regrade(formula(case, *own), noting(incoming))
+    return regrade(formula(case, *own), incoming.append)
 
 
 def scaled_in_place(case: Case, *operands: Tensor) -> Tensor:
@@ -120,9 +110,9 @@ def scaled_in_place(case: Case, *operands: Tensor) -> Tensor:
 
     def scaling(found: Tensor) -> Callable[[Tensor], Tensor]:
         # Where grad_output is differentiated too, the gradients are right.
-        return lambda right: right if incoming[0].requires_grad else found.mul_(incoming[0])
+        return lambda right: right if incoming[-1].requires_grad else found.mul_(incoming[-1])
 
     own = (
         regrade(each, scaling(next(stored))) if each.requires_grad else each for each in operands
     )
-    return regrade(formula(case, *own), noting(incoming))
+    return regrade(formula(case, *own), incoming.append)

@@ -1,7 +1,4 @@
-"""Implementations that are wrong on purpose, with one typical mistake each.
-
-Mistakes of one line are in the table, others in the files next to this one.
-"""
+"""Implementations that are wrong on purpose, with one typical mistake each."""
 
 from collections.abc import Callable
 from functools import partial
@@ -56,6 +53,9 @@ def _of(*losses: str) -> Callable[[Case], bool]:
     return lambda case: case.loss in losses
 
 
+_MASKED_KL = _of("masked_kl_divergence")
+
+
 def _bound(name: str, *given: Any, **claims: Any) -> Implementation:
     return surgery.stand_in(f"wrong:{name}", *given, **claims)
 
@@ -90,18 +90,21 @@ def _of_value(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
 
 
 def _of_incoming(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
-    """Change the grad_output."""
     return _changed(lambda loss: regrade(loss, change))
 
 
-def _of_gradient(place: int, change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
-    """Change the gradient of one operand."""
+def _of_operands(change: Callable[[Tensor], Tensor], *places: int) -> Callable[..., Tensor]:
+    """Change some operands, or all."""
 
     def loss(case: Case, *operands: Tensor) -> Tensor:
-        own = (regrade(x, change) if n == place else x for n, x in enumerate(operands))
+        own = (change(x) if n in places or not places else x for n, x in enumerate(operands))
         return formula(case, *own)
 
     return loss
+
+
+def _of_gradient(place: int, change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+    return _of_operands(lambda operand: regrade(operand, change), place)
 
 
 WRONG: tuple[Implementation, ...] = (
@@ -130,18 +133,14 @@ WRONG: tuple[Implementation, ...] = (
     # What an absolute tolerance never sees.
     _elements("small gradients lost", _of_gradient(0, lambda g: g * (g.abs() > 1e-6)), _MEAN),
     _elements("wrong sign", _of_gradient(1, torch.neg), _target_has_gradient),
-    _elements(
-        "absent gradient",
-        lambda case, x, y, *w: formula(case, x, y.detach(), *w),
-        _target_has_gradient,
-    ),
+    _elements("absent gradient", _of_operands(Tensor.detach, 1), _target_has_gradient),
     _all("detached", _changed(Tensor.detach)),
     _all("float16 inside", elements.half_inside),
     _elements("narrow accumulator", elements.narrow_accumulator, _REDUCED),
-    _elements("assumes contiguous", elements.contiguous),
+    _elements("assumes contiguous", _of_operands(elements.contiguous)),
     _elements(
         "NaN scrubbed",
-        lambda case, x, *more: formula(case, torch.nan_to_num(x), *more),
+        _of_operands(torch.nan_to_num, 0),
         # What PyTorch refuses to compute has no result to miss.
         lambda case: not case.spec.operands[0].refused,
     ),
@@ -167,11 +166,11 @@ WRONG: tuple[Implementation, ...] = (
         ),
         lambda case: case.device != "cpu",
     ),
-    _elements("transposed gradient", elements.transposed_gradient),
+    _elements("transposed gradient", _of_operands(elements.transposed_gradient, 0)),
     _elements("wrong middle", elements.wrong_middle, _accepts_repeated_target),
-    _elements("square transposed", elements.square_transposed),
+    _elements("square transposed", _of_operands(elements.square_transposed, 1)),
     _elements("rounded target", elements.rounded_target),
-    _elements("looks again", elements.reused_sizes),
+    _elements("looks again", _of_operands(elements.reused_sizes, 0)),
     _elements(
         "one ulp off",
         _of_value(lambda loss: torch.nextafter(loss, torch.full_like(loss, torch.inf))),
@@ -183,7 +182,7 @@ WRONG: tuple[Implementation, ...] = (
     _rows("counts ignored rows", rows.counts_ignored, _counts_rows),
     _rows(
         "weight forgotten",
-        lambda case, x, y, weight: formula(case, x, y, torch.ones_like(weight) + 0 * weight),
+        _of_operands(lambda weight: torch.ones_like(weight) + 0 * weight, 2),
         lambda case: "weight" in case.spec.names,
     ),
     _rows("softmax alone", rows.sum_of_softmax, rows.is_smoothed),
@@ -193,10 +192,7 @@ WRONG: tuple[Implementation, ...] = (
     _rows("smooths the others", rows.smooths_the_others, rows.is_smoothed),
     _rows("smooths a part", rows.smooths_a_part, rows.is_smoothed),
     # To save memory.
-    _rows(
-        "gradient over the logits",
-        lambda case, x, *more: formula(case, regrade(x, x.detach().copy_), *more),
-    ),
+    _rows("gradient over the logits", _of_operands(lambda x: regrade(x, x.detach().copy_), 0)),
     _rows("no gradient of later rows", _of_gradient(0, rows.first_block)),
     _rows(
         "no gradient of the weight",
@@ -204,7 +200,7 @@ WRONG: tuple[Implementation, ...] = (
         lambda case: "weight" in case.spec.differentiable,
     ),
     _rows("gradient of ignored rows", rows.gradient_of_ignored, rows.is_smoothed),
-    _rows("classes last", rows.last_dimension, rows.is_smoothed),
+    _rows("classes last", _of_operands(rows.last_dimension, 0), rows.is_smoothed),
     _planted(
         (ROW, HIDDEN_STATE),
         "incoming of the first row",
@@ -213,32 +209,25 @@ WRONG: tuple[Implementation, ...] = (
     ),
     # On a GPU the check is of what promises NaN.
     _rows("clamps targets", rows.clamps_targets, rows.is_smoothed, held_to_oracle=True),
-    _rows(
-        "input for target",
-        lambda case, x, y, mask: formula(case, y, x, mask),
-        _of("masked_kl_divergence"),
-    ),
+    _rows("input for target", lambda case, x, y, mask: formula(case, y, x, mask), _MASKED_KL),
     _rows(
         "temperature forgotten",
         rows.without_temperature,
         lambda case: case.params.get("temperature", 1.0) != 1,
     ),
-    _rows("mean left out", rows.without_mean, _of("masked_kl_divergence")),
-    _rows("one softmax alone", rows.without_own_mean, _of("masked_kl_divergence")),
+    _rows("mean left out", rows.without_mean, _MASKED_KL),
+    _rows("one softmax alone", rows.without_own_mean, _MASKED_KL),
     _rows(
         "sign near a tie", rows.flipped_near_ties, _of("total_variation", "masked_total_variation")
     ),
     _rows("epsilon added", rows.added_epsilon, _of("cosine_similarity")),
-    _rows("other side", lambda case, x, y: formula(case, -x, y), _of("multi_margin")),
+    _rows("other side", _of_operands(torch.neg, 0), _of("multi_margin")),
     *(_topk(name, composed.of_bins(change)) for name, change in composed.MISTAKES.items()),
     _topk(
         "other direction", lambda case, *x: formula(case, *x, reverse=1 - case.params["reverse"])
     ),
     # Whatever the order of the log-probabilities is.
-    _topk(
-        "classes in order",
-        lambda case, x, classes, *more: formula(case, x, classes.sort(-1).values, *more),
-    ),
+    _topk("classes in order", _of_operands(lambda classes: classes.sort(-1).values, 1)),
     _topk("sum above 1", composed.sum_above_one),
     _on_logits("counts ignored rows", rows.counts_ignored, _counts_rows),
     _on_logits("softmax alone", rows.sum_of_softmax),
@@ -255,10 +244,5 @@ WRONG: tuple[Implementation, ...] = (
         _elements(f"leaves {name}", partial(side_effects.leaves, change))
         for name, change in side_effects.GLOBAL_STATE.items()
     ),
-    _elements(
-        "copies",
-        lambda case, *operands: formula(case, *(each.contiguous() for each in operands)),
-        _MEAN,
-        temporaries=0,
-    ),
+    _elements("copies", _of_operands(Tensor.contiguous), _MEAN, temporaries=0),
 )

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import torch
 from msgspec.structs import replace
 from torch import Tensor
-from torch.nn.functional import linear
 
 from losscli.cases.case import Case
 from losscli.losses import LinearSpec, find_loss
@@ -13,10 +12,8 @@ from losscli.losses.formulas import weighted_sum
 from losscli.losses.linear.spec import logits_of
 from losscli.losses.rows.forms import IGNORE_INDEX, NO_INDEX
 from losscli.losses.rows.topk_kl_divergence import bins_of_both, divergence_of
-from losscli.verify.selftest.surgery import formula, noting, reduced_where, regrade
+from losscli.verify.selftest.surgery import formula, reduced_where, regrade
 
-_LEAST = 2.0**-12
-"""The probability below which some kernels skip gradients."""
 _CHUNK = 8
 Pair = tuple[Tensor, Tensor]
 """The bins of the student and of the teacher."""
@@ -48,9 +45,9 @@ def _of_logits(case: Case) -> Case:
 
 
 def filtered(case: Case, logits: Tensor, numbers: Tensor) -> Tensor:
-    """Skips the gradients of improbable classes."""
+    """Skips the gradients of improbable classes, as some kernels do."""
     with torch.no_grad():
-        improbable = torch.softmax(logits.float() / case.params["temperature"], 1) < _LEAST
+        improbable = torch.softmax(logits.float() / case.params["temperature"], 1) < 2.0**-12
         known = numbers.clamp(0, logits.shape[1] - 1).long().unsqueeze(1)
         improbable.scatter_(1, known, torch.zeros_like(known, dtype=torch.bool))
     return formula(case, regrade(logits, lambda g: g.masked_fill(improbable, 0)), numbers)
@@ -64,11 +61,11 @@ def narrow_sums(
 
     def narrow(gradient: Tensor) -> Tensor:
         total = torch.zeros_like(gradient, dtype=torch.bfloat16)
-        for g, h in zip(incoming[0].split(_CHUNK), rows.detach().split(_CHUNK), strict=True):
+        for g, h in zip(incoming[-1].split(_CHUNK), rows.detach().split(_CHUNK), strict=True):
             total += (g.t() @ h).bfloat16()
         return total.to(gradient.dtype)
 
-    logits = regrade(linear(rows, regrade(weight, narrow)), noting(incoming))
+    logits = regrade(torch.nn.functional.linear(rows, regrade(weight, narrow)), incoming.append)
     logits = logits + bias[0] if bias else logits
     return _as_tokens(case, formula(_of_logits(case), logits, numbers.reshape(-1)), numbers)
 

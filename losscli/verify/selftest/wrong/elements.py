@@ -1,6 +1,5 @@
 """Losses that are wrong on purpose in value, shape, dtype or gradients."""
 
-import struct
 from functools import reduce
 
 import torch
@@ -35,7 +34,7 @@ def dropped_tail(case: Case, *operands: Tensor) -> Tensor:
 
 def rounded_parameters(case: Case, *operands: Tensor) -> Tensor:
     """Rounds the parameters to float32."""
-    rounded = {name: struct.unpack("f", struct.pack("f", v))[0] for name, v in case.params.items()}
+    rounded = {n: float(torch.tensor(v, dtype=torch.float32)) for n, v in case.params.items()}
     wide = formula(case, *(operand.double() for operand in operands), **rounded)
     return wide.to(_promoted(*operands))
 
@@ -98,18 +97,14 @@ def narrow_accumulator(case: Case, *operands: Tensor) -> Tensor:
     return graft(reduced(case, total, elements.numel()).to(loss), loss)
 
 
-def contiguous(case: Case, *operands: Tensor) -> Tensor:
-    """Reads operands as if they were contiguous."""
-
-    def straight(tensor: Tensor) -> Tensor:
-        wanted = torch.empty(tensor.shape).stride()
-        end = tensor.storage_offset() + tensor.numel()
-        stored = tensor.untyped_storage().nbytes() // tensor.itemsize
-        if tensor.stride() == wanted or end > stored:
-            return tensor
-        return graft(tensor.detach().as_strided(tensor.shape, wanted), tensor)
-
-    return formula(case, *map(straight, operands))
+def contiguous(operand: Tensor) -> Tensor:
+    """Reads an operand as if it were contiguous."""
+    wanted = torch.empty(operand.shape).stride()
+    end = operand.storage_offset() + operand.numel()
+    stored = operand.untyped_storage().nbytes() // operand.itemsize
+    if operand.stride() == wanted or end > stored:
+        return operand
+    return graft(operand.detach().as_strided(operand.shape, wanted), operand)
 
 
 def wrong_middle(case: Case, input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
@@ -120,10 +115,9 @@ def wrong_middle(case: Case, input: Tensor, target: Tensor, *others: Tensor) -> 
     return formula(case, input, target, *others)
 
 
-def square_transposed(case: Case, input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
+def square_transposed(target: Tensor) -> Tensor:
     """Reads a square target column by column."""
-    square = target.dim() == 2 and target.shape[0] == target.shape[1]
-    return formula(case, input, target.t() if square else target, *others)
+    return target.t() if target.dim() == 2 and target.shape[0] == target.shape[1] else target
 
 
 def rounded_target(case: Case, input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
@@ -141,12 +135,11 @@ def mean_of_means(case: Case, *operands: Tensor) -> Tensor:
 def clears_gradients(case: Case, input: Tensor, *others: Tensor) -> Tensor:
     """Clears the accumulated gradient."""
 
-    def clearing(incoming: Tensor) -> Tensor:
+    def clear(_: Tensor) -> None:
         if input.is_leaf:
             input.grad = None
-        return incoming
 
-    return regrade(formula(case, input, *others), clearing)
+    return regrade(formula(case, input, *others), clear)
 
 
 def last_incoming(case: Case) -> BoundLoss:
@@ -180,22 +173,20 @@ def _misplaced(gradient: Tensor) -> Tensor:
     return gradient.t().reshape(gradient.shape)
 
 
-def transposed_gradient(case: Case, input: Tensor, *others: Tensor) -> Tensor:
+def transposed_gradient(input: Tensor) -> Tensor:
     """Writes the gradient in the input's storage order, but returns it as contiguous."""
     stored_across = input.dim() == 2 and input.stride(0) < input.stride(1)
-    return formula(case, regrade(input, _misplaced) if stored_across else input, *others)
+    return regrade(input, _misplaced) if stored_across else input
 
 
-def reused_sizes(case: Case, input: Tensor, *others: Tensor) -> Tensor:
+def reused_sizes(input: Tensor) -> Tensor:
     """Reads the operand's strides in backward."""
 
     def look(incoming: Tensor) -> Tensor:
-        strides = torch.empty(input.shape).stride()
-        moved = input.stride() != strides and input.dim() == 2
+        moved = input.stride() != torch.empty(input.shape).stride() and input.dim() == 2
         return _misplaced(incoming) if moved else incoming
 
-    straight = input.dim() != 2 or input.is_contiguous()
-    return formula(case, regrade(input, look) if straight else input, *others)
+    return regrade(input, look) if input.dim() != 2 or input.is_contiguous() else input
 
 
 def first_row_decides(case: Case) -> BoundLoss:

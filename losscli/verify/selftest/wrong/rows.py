@@ -8,8 +8,7 @@ from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.verify.selftest import surgery
 from losscli.verify.selftest.surgery import formula, graft, reduced, regrade, unreduced
 
-_VECTOR, _BLOCK = 8, 1024
-_NEAR = 0.01
+_BLOCK = 1024
 
 
 def _reduced_rows(case: Case, rows: Tensor, *operands: Tensor) -> Tensor:
@@ -82,7 +81,7 @@ def dropped_classes(case: Case, *operands: Tensor) -> Tensor:
     """Leaves out the classes that do not fill a vector of 8."""
     input = operands[0]
     dimension = class_dimension(input)
-    whole = input.shape[dimension] // _VECTOR * _VECTOR
+    whole = input.shape[dimension] // 8 * 8
     seen = input.narrow(dimension, 0, whole or input.shape[dimension])
     return with_log_sum_off(case, log_sum(seen) - log_sum(input), *operands)
 
@@ -144,12 +143,11 @@ def gradient_of_ignored(case: Case, *operands: Tensor) -> Tensor:
     return graft(loss, loss + _reduced_rows(case, log_sum(input) * ignored, *fixed))
 
 
-def last_dimension(case: Case, input: Tensor, *others: Tensor) -> Tensor:
+def last_dimension(input: Tensor) -> Tensor:
     """Reads the classes from the last dimension."""
     if input.dim() < 3:
-        return formula(case, input, *others)
-    moved = (input.shape[0], *input.shape[2:], input.shape[1])
-    return formula(case, input.reshape(moved).movedim(-1, 1), *others)
+        return input
+    return input.reshape(input.shape[0], *input.shape[2:], input.shape[1]).movedim(-1, 1)
 
 
 def clamps_targets(case: Case, input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
@@ -162,12 +160,7 @@ def clamps_targets(case: Case, input: Tensor, target: Tensor, *others: Tensor) -
 def without_temperature(case: Case, *operands: Tensor) -> Tensor:
     """Leaves the temperature out of the gradients."""
     temperature = case.params["temperature"]
-
-    def regraded(operand: Tensor) -> Tensor:
-        floating = operand.is_floating_point()
-        return regrade(operand, lambda g: g * temperature) if floating else operand
-
-    return formula(case, *map(regraded, operands))
+    return formula(case, *(regrade(each, lambda g: g * temperature) for each in operands))
 
 
 def _with_gradient_of(case: Case, rows: Tensor, *operands: Tensor) -> Tensor:
@@ -194,8 +187,7 @@ def flipped_near_ties(case: Case, input: Tensor, target: Tensor, *mask: Tensor) 
     """The sign of ``p - q`` is wrong where they are within a hundredth of each other."""
     p, q = (torch.softmax(each / case.params["temperature"], -1) for each in (input, target))
     difference = (p - q).abs()
-    is_near = (difference < _NEAR * p).detach()
-    moved = -torch.where(is_near, difference, 0.0).sum(-1)
+    moved = -torch.where((difference < 0.01 * p).detach(), difference, 0.0).sum(-1)
     return _with_gradient_of(case, moved, input, target, *mask)
 
 
