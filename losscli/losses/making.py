@@ -27,13 +27,6 @@ _DEPRECATED = {
     "size_average": "deprecated, as in PyTorch; use ``reduction``.",
     "reduce": "deprecated, as ``size_average``.",
 }
-_OF_ELEMENTS = {
-    "input": "predictions, any shape.",
-    "target": "broadcastable with ``input``, aligned at the last dimension.",
-    **_DEPRECATED,
-    "reduction": "``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).",
-}
-_WEIGHT = "multiplies the loss of each element; {}, and differentiable. The mean {}."
 OF_ROWS = {
     **_DEPRECATED,
     "reduction": "``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``).",
@@ -78,15 +71,7 @@ def element_loss(
         operands = fields["operands_of"]({each.name: each.default for each in fields["parameters"]})
     fields["operands"] = operands
     calls = calls or Calls(_name(arguments))
-    mean = "divides by the number of elements, as in PyTorch's Huber loss"
-    if calls.by_weights:
-        mean = "is then the weighted sum over the sum of the weights, as in PyTorch"
-    elif "weight" in kept:
-        mean = "divides by the number of elements, as in PyTorch"
-    fits = "broadcastable with the others"
-    if calls.shapes is not None:
-        fits = "broadcasts to the shape of the loss"
-    common = {**_OF_ELEMENTS, "weight": _WEIGHT.format(fits, mean)}
+    common = _of_elements(calls, kept, *operands) | _described(fields)
     describe(arguments, common, "Returns:\n    The loss, in the promoted dtype.")
     fields |= {"by_weights": calls.by_weights, "shapes": calls.shapes}
     return LossSpec(**_fields(arguments, module, calls, kept, fields))
@@ -105,7 +90,8 @@ def row_loss(
     """Return the spec of a row-wise loss, as :func:`element_loss`; ``common`` is for docstrings."""
     calls = calls or RowCalls(_name(arguments))
     has_classes = any(operand.kind == CLASS_INDICES for operand in fields["operands"])
-    describe(arguments, {**OF_ROWS, **(OF_CLASSES if has_classes else {}), **common})
+    errors = OF_CLASSES if has_classes else {}
+    describe(arguments, {**_described(fields), **OF_ROWS, **errors, **common})
     return RowSpec(in_place=calls.in_place, **_fields(arguments, module, calls, kept, fields))
 
 
@@ -143,6 +129,38 @@ def describe(function: Callable[..., Any], common: Mapping[str, str], returns: s
     errors |= _entries(found.get("Raises", ""))
     whole = [head, _section("Args", given), found.get("Returns", returns)]
     function.__doc__ = "\n\n".join(filter(None, [*whole, _section("Raises", errors)]))
+
+
+def _of_elements(
+    calls: Calls, kept: Sequence[str], first: Operand, *others: Operand
+) -> dict[str, str]:
+    """Return what docstrings of elementwise losses say of arguments."""
+    mean = "divides by the number of elements, as in PyTorch"
+    if calls.by_weights:
+        mean = "is then the weighted sum over the sum of the weights, as in PyTorch"
+    elif "weight" not in kept:
+        mean += "'s Huber loss"
+    rules, fits = {}, "broadcastable with the others"
+    if calls.shapes is not None:
+        rules, fits = calls.shapes.rules, "broadcasts to the shape of the loss"
+    aligned = f"broadcastable with ``{first.name}``, aligned at the last dimension"
+    dues = {name: f"of {rule.due}" for name, rule in rules.items()}
+    return {
+        first.name: f"{first.description}, any shape.",
+        **{each.name: f"{each.description}; {dues.get(each.name, aligned)}." for each in others},
+        **_DEPRECATED,
+        "reduction": "``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).",
+        "weight": f"multiplies the loss of each element; {fits}, and differentiable. The mean "
+        f"{mean}.",
+    }
+
+
+def _described(fields: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a docstring says of parameters unless it has its own words."""
+    return {
+        each.name: each.description + ("." if each.is_switch else f"; {each.domain}.")
+        for each in fields.get("parameters", ())
+    }
 
 
 def _entries(section: str) -> dict[str, str]:

@@ -73,11 +73,8 @@ def gaussian_nll_loss(
     log(2 * pi)``. As in PyTorch, a variance below ``eps`` has the gradient at ``eps``.
 
     Args:
-        input: means, any shape.
         var: variances, differentiable: a number, or a tensor in the shape of ``input``, with one
             extent replaced by 1, or without the last dimension.
-        full: whether to add the constant.
-        eps: the smallest variance to divide by; at least 0.
         weight: multiplies the loss of each element; broadcasts to its shape, and differentiable.
             The mean divides by the number of elements.
 

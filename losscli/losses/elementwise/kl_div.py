@@ -54,13 +54,11 @@ def kl_div(
     checked.
 
     Args:
-        input: log-probabilities, any shape.
         target: probabilities, or with ``log_target`` their logarithms; broadcastable with
             ``input``, aligned at the last dimension.
         reduction: ``none`` (the broadcast shape), ``mean``, ``sum`` or ``batchmean`` (shape
             ``()``), which divides by the first extent of ``input``, as the divergence of
             distributions is defined.
-        log_target: whether the target holds logarithms.
     """
     reduction, rows = reduction_of(reduction, size_average, reduce), None
     if reduction == BATCHMEAN:  # which no operator knows

@@ -83,13 +83,6 @@ def poisson_nll_loss(
     * log(input + eps)``. ``full`` adds Stirling's approximation of ``log(target!)`` for targets
     above 1: ``target * log(target) - target + 0.5 * log(2 * pi * target)``. Its derivative is 0 for
     other targets, also at 0, where PyTorch's is NaN.
-
-    Args:
-        input: rates or their logarithms, any shape.
-        target: counts; broadcastable with ``input``, aligned at the last dimension.
-        log_input: whether the input holds logarithms.
-        full: whether to add the approximation.
-        eps: keeps the logarithm of a rate of 0 finite; at least 0.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     return Arguments((input, target), reduction, (float(log_input), float(full), eps), weight)

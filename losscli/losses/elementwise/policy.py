@@ -132,10 +132,7 @@ def policy_loss(
         reference_log_probs: those of the reference; only needed with ``kl_coefficient``.
         mask: the tokens that count, bool or 0 and 1; broadcastable with ``log_probs``; None for
             all. The other losses must be finite.
-        clip_low: how far the ratio may fall below 1; from 0 to 1.
-        clip_high: how far the ratio may rise above 1; at least 0.
         dual_clip: the largest ratio for a negative advantage; above 1, or 0 for none.
-        cispo: whether the clipped ratio is a constant factor of the log-probability.
         kl_coefficient: multiplies :func:`kl_estimate`, which is added.
         kl_estimator: 1, 2 or 3, for k1, k2 or k3.
         reduction: ``none`` (the broadcast shape), ``mean``, ``sum``, ``sequence_mean`` or

@@ -57,10 +57,6 @@ def soft_margin_loss(
     ``-input * target``. Unlike PyTorch's, it has a gradient for the target. Targets are not
     checked.
 
-    Args:
-        input: logits, any shape.
-        target: broadcasts to the shape of ``input``.
-
     Raises:
         RuntimeError: the target does not broadcast to the input's shape.
     """

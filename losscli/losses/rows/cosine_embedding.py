@@ -58,7 +58,6 @@ def cosine_embedding_loss(
         input2: vectors that broadcast with ``input1``; differentiable. As in PyTorch, a one-element
             vector has the norm of one element.
         target: 1 or -1 for each row, ``(N)`` or ``()``.
-        margin: the cosine that rows with target -1 may have.
     """
     reduction, shape = reduction_of(reduction, size_average, reduce), input1.shape
     if target.dim() > 1 or input1.dim() != target.dim() + 1 or input2.dim() != target.dim() + 1:

@@ -284,9 +284,6 @@ def js_divergence(
     With p the softmax of ``target / T``, q of ``input / T`` and ``m = beta * p + (1 - beta) * q``,
     a row's loss is ``beta * sum of p * log(p / m) + (1 - beta) * sum of q * log(q / m)`` (Agarwal
     et al. 2023, arXiv:2306.13649: p is the teacher's, q the student's).
-
-    Args:
-        beta: the weight of p in the mixture; above 0 and below 1.
     """
     return Arguments((input, target, mask), reduction, (temperature, beta))
 

@@ -184,7 +184,6 @@ def topk_kl_divergence(
             any order.
         target: the teacher's log-probabilities of these, ``(..., k)``, at its own temperature;
             differentiable. If they sum to more than 1, they are divided by their sum.
-        reverse: whether the student's distribution weighs the logarithms.
         temperature: divides the student's logits; above 0.
 
     Returns:

@@ -140,10 +140,7 @@ def triplet_margin_loss(
         positive: vectors that broadcast with ``anchor``; differentiable.
         negative: vectors that broadcast with ``anchor``; differentiable. As in PyTorch, a distance
             between one-element vectors has one term, whatever the third operand's length.
-        margin: how much nearer the positive must be; above 0.
         p: the degree of the norm. Infinity and degrees of at most 0 use PyTorch operators.
-        eps: added to each difference.
-        swap: use the smaller of ``d(anchor, negative)`` and ``d(positive, negative)``.
 
     Raises:
         ValueError: the margin is not above 0.
