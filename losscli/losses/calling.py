@@ -125,9 +125,7 @@ class Calls:
         if weight is not None:
             name, every = WEIGHTED + name, (*operands, weight)
         loss = operators.OPERATORS[name](*every, reduction, *parameters, *site)
-        loss = _finished(loss, self._divisor(given), given.dtype)
-        if self.refuse:
-            self._look(loss, self.refuse, operands)
+        loss = self._finished(loss, self._divisor(given), given)
         if given.added is None:
             return loss
         factor, calls, others = given.added
@@ -146,9 +144,7 @@ class Calls:
             name, every = WEIGHTED + name, (*operands, weight)
         settings = (reduction, *parameters, *operators.incoming(incoming))
         loss, gradient = operators.OPERATORS[f"{name}_with_grad"](*every, *settings)
-        loss = _finished(loss, divisor, given.dtype)
-        if self.refuse:
-            self._look(loss, self.refuse, operands)
+        loss = self._finished(loss, divisor, given)
         if given.added is None:
             return loss, gradient
         factor, calls, others = given.added
@@ -209,16 +205,17 @@ class Calls:
         if weight is not None and not broadcasts_to(weight.shape, first):
             shapes.check(self.name, operands, weight)
 
-    @staticmethod
-    def _look(loss: Tensor, refuse: Callable[..., None], operands: tuple[Tensor, ...]) -> None:
-        # On a GPU a check would wait.
-        if operators.is_compiling() or type(loss) is not torch.Tensor or loss.device.type != "cpu":
-            return
-        if torch._C._functorch.is_functorch_wrapped_tensor(loss):
-            return
-        # The sum is NaN if an element is, and needs no memory.
-        if bool(loss.detach().sum().isnan()):
-            refuse(*operands)
+    def _finished(self, loss: Tensor, divisor: Tensor | float | None, given: Arguments) -> Tensor:
+        # Divided before the cast, because a sum may overflow float16.
+        loss = loss if divisor is None else (loss / divisor).to(loss.dtype)
+        loss = loss if given.dtype is None else loss.to(given.dtype)
+        if self.refuse is None or operators.is_compiling() or type(loss) is not torch.Tensor:
+            return loss
+        is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor(loss)
+        # On a GPU a check would wait. The sum is NaN if an element is, and needs no memory.
+        if loss.device.type == "cpu" and not is_wrapped and bool(loss.detach().sum().isnan()):
+            self.refuse(*given.operands)
+        return loss
 
     def _divisor(self, given: Arguments) -> Tensor | float | None:
         if given.weight is None or given.reduction != "mean" or not self.by_weights:
@@ -242,11 +239,7 @@ def named_call(
     last = operands[-1]
     if last not in own or list(own).index(last) == len(operands) - 1:
         return bound
-
-    def called(*tensors: Tensor) -> Any:
-        return bound(*tensors[:-1], **{last: tensors[-1]})
-
-    return called
+    return lambda *tensors: bound(*tensors[:-1], **{last: tensors[-1]})
 
 
 WITH_GRAD = """Return the loss and its gradient for ``{first}``, without autograd.
@@ -264,9 +257,3 @@ def show(function: Any, signature: inspect.Signature, returns: str) -> None:
     function.__signature__ = signature.replace(return_annotation=returns)
     function.__module__ = "losscli.functional"
     function.__prepare_scriptable__ = partial(refuse_script, function)
-
-
-def _finished(loss: Tensor, divisor: Tensor | float | None, dtype: torch.dtype | None) -> Tensor:
-    # Divided before the cast, because a sum may overflow float16.
-    loss = loss if divisor is None else (loss / divisor).to(loss.dtype)
-    return loss if dtype is None else loss.to(dtype)

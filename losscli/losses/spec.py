@@ -24,10 +24,6 @@ LossFunction = Callable[..., Tensor]
 """``f(*operands, reduction, **parameters) -> loss``, with operands in the spec's order."""
 
 
-_OF_OPERANDS = ("reference", "functional", "counts", "from_kinks", "undecided")
-"""The fields with functions of a spec's operands, in their order."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Spec:
     """One loss, from which operators, inputs, the oracle, checks, configs and tables follow.
@@ -125,7 +121,8 @@ class Spec:
 
             return called
 
-        found = {name: getattr(self, name, None) for name in _OF_OPERANDS}
+        of_operands = ("reference", "functional", "counts", "from_kinks", "undecided")
+        found = {name: getattr(self, name, None) for name in of_operands}
         fields: dict[str, Any] = {name: of(each) for name, each in found.items() if each}
         if own:
             fields["name"] = f"{own.form}_{self.name}"

@@ -58,8 +58,7 @@ def binary_cross_entropy(
         RuntimeError: on the CPU, an operand is outside [0, 1]. On a GPU its loss and gradients are
             NaN; PyTorch makes the GPU unusable for the process.
     """
-    reduction = reduction_of(reduction, size_average, reduce)
-    return Arguments((input, target), reduction, (), weight)
+    return Arguments((input, target), reduction_of(reduction, size_average, reduce), (), weight)
 
 
 SPEC = element_loss(

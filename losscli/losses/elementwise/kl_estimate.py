@@ -8,21 +8,22 @@ from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, Calls
 from ..fields import LOSS, Operand, Parameter, Terms
-from ..formulas import reduce
+from ..formulas import reduced
 from ..making import element_loss
 
 
-def _estimated(d: Tensor, estimator: float) -> Tensor:
+def _elements(log_probs: Tensor, reference_log_probs: Tensor, *, estimator: float) -> Tensor:
+    d = reference_log_probs - log_probs
     if estimator == 3:
         return d.expm1() - d  # which keeps its digits where both agree
     return -d if estimator == 1 else 0.5 * d * d
 
 
-def _as_written(
-    log_probs: Tensor, reference_log_probs: Tensor, *, reduction: str, estimator: float
-) -> Tensor:
+def _as_written(log_probs: Tensor, reference_log_probs: Tensor, *, estimator: float) -> Tensor:
+    if estimator != 3:
+        return _elements(log_probs, reference_log_probs, estimator=estimator)
     d = reference_log_probs - log_probs
-    return reduce(torch.exp(d) - d - 1 if estimator == 3 else _estimated(d, estimator), reduction)
+    return torch.exp(d) - d - 1
 
 
 def _terms(
@@ -79,10 +80,8 @@ SPEC = element_loss(
             other=2.0,
         ),
     ),
-    elements=lambda log_probs, reference_log_probs, estimator: _estimated(
-        reference_log_probs - log_probs, estimator
-    ),
-    functional=_as_written,
+    elements=_elements,
+    functional=reduced(_as_written),
     temporaries=6,
     terms=Terms(
         _terms,

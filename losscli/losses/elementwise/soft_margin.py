@@ -60,8 +60,7 @@ def soft_margin_loss(
     Raises:
         RuntimeError: the target does not broadcast to the input's shape.
     """
-    reduction = reduction_of(reduction, size_average, reduce)
-    return Arguments((input, target), reduction, (), weight)
+    return Arguments((input, target), reduction_of(reduction, size_average, reduce), (), weight)
 
 
 SPEC = element_loss(
