@@ -103,7 +103,8 @@ class Calls:
         """
         self.name, self.by_weights, self.shapes = name, by_weights, shapes
         self.reductions, self.refuse = reductions, refuse
-        self._unweighted = shapes if shapes and shapes.of_operands else None
+        # Shapes of which operands other than the weight need a check.
+        self._unweighted = shapes if shapes and (shapes.warns or len(shapes.rules) > 1) else None
 
     def check(self, settings: Mapping[str, Any]) -> None:
         """Raise ValueError for an unknown reduction or an invalid parameter."""

@@ -43,7 +43,7 @@ def no_kernel_takes(tensor: Tensor) -> str:
         return f"must not be quantized, but is {tensor.dtype}; convert it with .dequantize()"
     if tensor.layout is not torch.strided:
         return f"must be a dense tensor, but is {tensor.layout}; convert it with .to_dense()"
-    if tensor.device.type not in _DEVICES:
+    if tensor.device.type not in ("cpu", "cuda", "meta"):
         return f"must be on cpu or cuda, but is on {tensor.device}; move it with .cpu()"
     return ""
 
@@ -66,7 +66,6 @@ def refuse_script(self: Any) -> Any:
     )
 
 
-_DEVICES = ("cpu", "cuda", "meta")
 _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "Tensor": ("a torch.Tensor", lambda value: False),
     "float": ("a number", lambda value: isinstance(value, Real)),

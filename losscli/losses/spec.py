@@ -58,7 +58,7 @@ class Spec:
     loss: LossFunction
     """The public function, ``losscli.functional.NAME_loss``, with losscli's kernel."""
     form_of: str = ""
-    """The PyTorch function that computes it if given the last operand too."""
+    """The function that computes it, given further or other operands; or empty."""
     bind_loss: Callable[[Reduction, Mapping[str, float]], Callable[..., Tensor]] | None = None
     """Binds ``loss`` as a user would; None if it takes the spec's operands in order."""
     loss_with_grad: Any = None

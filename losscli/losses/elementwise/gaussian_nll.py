@@ -16,6 +16,7 @@ from ..making import element_loss
 from ..shapes import WEIGHT, Rule, Shape, Shapes
 
 CONSTANT = 0.5 * math.log(2 * math.pi)
+NEGATIVE = "var has negative entry/entries"
 
 
 def _elements(input: Tensor, target: Tensor, var: Tensor, *, full: float, eps: float) -> Tensor:
@@ -48,9 +49,6 @@ def _operands_of(parameters: Mapping[str, float]) -> tuple[Operand, ...]:
         Operand("target", "values to predict"),
         Operand("var", "variances", domain=POSITIVE, integers=False, least=0.0, smooth=smooth),
     )
-
-
-NEGATIVE = "var has negative entry/entries"
 
 
 def _refuse(input: Tensor, target: Tensor, var: Tensor) -> None:
@@ -102,8 +100,6 @@ VARIANCE = Rule(
     _is_variance, "but for one extent of 1 or the last dimension the shape of input", ValueError
 )
 SHAPES = Shapes({"var": VARIANCE, "weight": WEIGHT}, names=("input", "target", "var"))
-
-
 SPEC = element_loss(
     gaussian_nll_loss,
     "GaussianNLLLoss",

@@ -36,6 +36,8 @@ SMOOTH = Domain("1/16 to 1", low=0.0625, high=1.0)
 """At 0 the target's gradient is NaN, and near 0 it is steep."""
 PROBABILITY = Operand("target", "probabilities", domain=PROBABILITIES, smooth=SMOOTH)
 LOG_PROBABILITY = Operand("target", "log-probabilities", domain=LOG_PROBABILITIES)
+BATCHMEAN = "batchmean"
+"""A reduction that no operator has."""
 
 
 def kl_div(
@@ -61,12 +63,9 @@ def kl_div(
             distributions is defined.
     """
     reduction, rows = reduction_of(reduction, size_average, reduce), None
-    if reduction == BATCHMEAN:  # which no operator knows
+    if reduction == BATCHMEAN:
         reduction, rows = "sum", input.shape[0] if input.dim() else None
     return Arguments((input, target), reduction, (float(log_target),), weight, rows)
-
-
-BATCHMEAN = "batchmean"
 
 
 SPEC = element_loss(

@@ -52,14 +52,11 @@ def _terms(
     return {LOSS: loss, "input": slope.maximum(own.abs()), "target": of_target}
 
 
-ABOVE_ONE = Domain("above 1", low=1.0)
-
-
 def _operands_of(parameters: Mapping[str, float]) -> tuple[Operand, ...]:
     # With ``full`` the loss jumps at a target of 1.
     rate = Operand("input", "rates", domain=POSITIVE)
     logarithm = Operand("input", "logarithms of rates, or rates")
-    smooth = ABOVE_ONE if parameters["full"] else None
+    smooth = Domain("above 1", low=1.0) if parameters["full"] else None
     # Where the loss is near 0: for a logarithm of 1/2, or a rate near 0.
     counts = replace(COUNTS, at_least_loss=3.0 if parameters["log_input"] else 0.0)
     target = Operand("target", "counts", domain=counts, smooth=smooth)

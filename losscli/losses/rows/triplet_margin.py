@@ -82,6 +82,7 @@ def _terms(
     )
 
 
+_NAMES = ("anchor", "positive", "negative")
 _ROUNDINGS = 2.0**-17
 """How far a row's loss may be off in float32, relative to its largest term; generous."""
 _EITHER = 2.0**23
@@ -169,9 +170,6 @@ def triplet_margin_loss(
         restored=lambda gradient: gradient.sum_to_size(anchor.shape),
         composed=composed or not 0 < p < math.inf,
     )
-
-
-_NAMES = ("anchor", "positive", "negative")
 
 
 SPEC = row_loss(
