@@ -230,13 +230,11 @@ class Calls:
 def named_call(
     function: Callable[..., Any], operands: Sequence[str], settings: Mapping[str, Any]
 ) -> Callable[..., Any]:
-    """Return a public function of operands by position, with settings that are not its defaults.
-
-    The last operand goes by keyword if it does not follow the others in the signature.
-    """
+    """Return a public function of operands by position, with settings that are not its defaults."""
     own = inspect.signature(function).parameters
     given = {name: value for name, value in settings.items() if own[name].default != value}
     bound = partial(function, **given) if given else function
+    # The last operand goes by keyword if it does not follow the others in the signature.
     last = operands[-1]
     if last not in own or list(own).index(last) == len(operands) - 1:
         return bound

@@ -89,8 +89,8 @@ def row_loss(
 ) -> RowSpec:
     """Return the spec of a row-wise loss, as :func:`element_loss`; ``common`` is for docstrings."""
     calls = calls or RowCalls(_name(arguments))
-    has_classes = any(operand.kind == CLASS_INDICES for operand in fields["operands"])
-    errors = OF_CLASSES if has_classes else {}
+    kinds = [operand.kind for operand in fields["operands"]]
+    errors = OF_CLASSES if CLASS_INDICES in kinds else {}
     describe(arguments, {**_described(fields), **OF_ROWS, **errors, **common})
     return RowSpec(in_place=calls.in_place, **_fields(arguments, module, calls, kept, fields))
 
@@ -238,13 +238,14 @@ def module_of(
     settings = [n for n in given if n not in (*kept, *_DEPRECATED)]
     settings.sort(key=lambda n: n != "reduction")
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    signature = inspect.Signature(list(given.values()))
+    signature = inspect.Signature([own, *given.values()], return_annotation="None")
 
     def start(self: Any, *values: Any, **named: Any) -> None:
         _LossModule.__init__(self)
-        bound = signature.bind_partial(*values, **named)
+        bound = signature.bind_partial(self, *values, **named)
         bound.apply_defaults()
         chosen = bound.arguments
+        del chosen["self"]
         if "size_average" in chosen:
             old = [chosen.pop(each) for each in _DEPRECATED]
             chosen["reduction"] = reduction_of(chosen["reduction"], *old, stacklevel=3)
@@ -276,9 +277,7 @@ def module_of(
             explain(arguments, (), found)
             raise
 
-    start.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [own, *given.values()], return_annotation="None"
-    )
+    start.__signature__ = signature  # type: ignore[attr-defined]
     shown = [every[n].replace(name=m, kind=own.kind) for n, m in zip(tensors, names, strict=True)]
     forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [own, *sorted(shown, key=lambda each: each.default is None)], return_annotation="Tensor"

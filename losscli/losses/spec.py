@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import Any, ClassVar, Literal, Self
 
 from losscli.machine.pytorch import Tensor, torch
@@ -11,7 +10,7 @@ from losscli.machine.pytorch import Tensor, torch
 from .calling import named_call
 from .domain import Domain
 from .fields import FLOATING, Operand, Parameter, Relations, Terms, Tolerance
-from .formulas import NO_KINKS, REDUCTIONS, SMOOTH, Reduction, difference, never
+from .formulas import NO_KINKS, REDUCTIONS, SMOOTH, Reduction, difference, never, promoted, widened
 from .shapes import Shape, Shapes, broadcast
 
 Unit = Literal["element", "row", "hidden state", "model"]
@@ -154,8 +153,8 @@ class Spec:
 
     def dtype_of(self, operands: Mapping[str, Tensor]) -> "torch.dtype":
         """Return the loss's dtype: promoted, and for some losses at least float32."""
-        found = reduce(torch.promote_types, (operands[name].dtype for name in self.promoted))
-        return torch.promote_types(found, torch.float32) if self.wide else found
+        found = promoted(*(operands[name] for name in self.promoted))
+        return widened(found) if self.wide else found
 
     @property
     def function_name(self) -> str:

@@ -39,8 +39,7 @@ def _several(
         )
     tensors = (input, target) if weight is None else (input, target, weight)
     dtype = promoted(*tensors)
-    operand = on_device(tuple(map(float, quantile)), widened(dtype), input)
-    operands = (input, target, operand)
+    operands = (input, target, on_device(tuple(map(float, quantile)), widened(dtype), input))
     return Arguments(operands, reduction, (), weight, operator="quantiles", dtype=dtype)
 
 

@@ -72,5 +72,4 @@ def _bind(
     if spec.by_weights and reduction == "mean":
         values = tuple(spec.resolve(settings).values())
         return lambda *operands: calls.loss(Arguments(operands, reduction, values))
-    named = spec.settings(reduction, settings)
-    return named_call(spec.loss, (*spec.names, WEIGHT.name), named)
+    return named_call(spec.loss, (*spec.names, WEIGHT.name), spec.settings(reduction, settings))

@@ -22,10 +22,7 @@ class RowCalls(Calls):
     """The calls of one row-wise loss."""
 
     def __init__(self, name: str, *, in_place: bool = False, composing: str = "") -> None:
-        """``in_place``: an operator can write the gradient over the first operand.
-
-        ``composing``: the operator for calls that are composed, if not the reference.
-        """
+        """``composing``: the operator for calls that are composed, if not the reference."""
         super().__init__(name)
         self.in_place, self.composing = in_place, composing or f"{name}_reference"
         self.further = IN_PLACE if in_place else {}

@@ -30,9 +30,8 @@ def _from_kinks(
     input: Tensor, target: Tensor, *_: Tensor | None, margin: float, **__: float
 ) -> tuple[Tensor, ...]:
     number = target.long().unsqueeze(-1)
-    beyond = margin - input.gather(-1, number) + input
     # A row's loss has no kink at its own class.
-    return (beyond.scatter(-1, number, math.inf),)
+    return ((margin - input.gather(-1, number) + input).scatter(-1, number, math.inf),)
 
 
 def _terms(

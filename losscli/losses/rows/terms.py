@@ -106,8 +106,7 @@ class WeightedSum:
     @property
     def slope(self) -> Tensor:
         """The magnitude of the derivative for ``x / T``: ``p * (value - sum of p * value)``."""
-        total = self.total.unsqueeze(-1)
-        found = self.of.probability * known(self.size).fmax(total)
+        found = self.of.probability * known(self.size).fmax(self.total.unsqueeze(-1))
         mean = known(self.of.probability * self.value).sum(-1, keepdim=True)
         return known(found + self._rounding * (self.value - mean).abs())
 

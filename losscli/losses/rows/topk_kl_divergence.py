@@ -37,9 +37,8 @@ def _with_rest(log_probs: Tensor, impossible: Tensor) -> Tensor:
     rest = 1 - shares.sum(-1, keepdim=True)
     surprise = (shares * wide).detach().nan_to_num(nan=0.0)  # 0 times infinity is 0
     rounding = _rounding(log_probs.dtype, log_probs.shape[-1], -surprise.sum(-1, keepdim=True))
-    least = torch.where(impossible, rounding, 0.0)
     # Harmless without a remainder, because the gradient is computed there too.
-    positive = rest > least
+    positive = rest > torch.where(impossible, rounding, 0.0)
     log_rest = torch.where(positive, rest, 1.0).log().masked_fill(~positive, -torch.inf)
     return torch.cat([wide, log_rest], -1).to(widened(log_probs.dtype))
 
@@ -146,8 +145,7 @@ def _terms(
         if not has_rest:
             return found
         # The derivative of the remainder's logarithm is -q over the remainder.
-        moved = known(target.exp() * (found / q.probability)[..., -1:])
-        return found[..., :-1] + moved
+        return found[..., :-1] + known(target.exp() * (found / q.probability)[..., -1:])
 
     terms = LazyTerms({LOSS: lambda: of_bins[LOSS], "input": of_input, "target": of_target})
     return masked(terms, mask)
