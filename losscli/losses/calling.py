@@ -63,28 +63,16 @@ def reduction_of(
     return meant
 
 
-def further(name: str, annotation: str, default: Any) -> inspect.Parameter:
-    """Return an extra keyword argument of a ``_with_grad`` function."""
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-    )
-
-
-GRAD_OUTPUT = {
-    further(
-        "grad_output", "Tensor | float", 1.0
-    ): """multiplies the gradient: a number or a one-element tensor; with reduction ``none``
-        also a tensor of the loss's shape.""",
-}
-
-
 class Calls:
     """The calls of one loss."""
 
     parameters: tuple[Parameter, ...] = ()
     """The spec's parameters, once there is a spec."""
-    further: Mapping[inspect.Parameter, str] = GRAD_OUTPUT
-    """Extra arguments of the ``_with_grad`` function, with their descriptions."""
+    further: Mapping[str, str] = {
+        "grad_output": """multiplies the gradient: a number or a one-element tensor; with reduction
+        ``none`` also a tensor of the loss's shape."""
+    }
+    """Descriptions of the keyword arguments of ``loss_with_grad`` that users may give."""
 
     def __init__(
         self,
@@ -133,7 +121,7 @@ class Calls:
         return loss + factor * calls.loss(others, *site)
 
     def loss_with_grad(
-        self, given: Arguments, grad_output: Tensor | float
+        self, given: Arguments, *, grad_output: Tensor | float = 1.0
     ) -> tuple[Tensor, Tensor]:
         """Return the loss and the first operand's gradient, from one launch."""
         operands, reduction, parameters, weight, *_ = given
@@ -149,7 +137,7 @@ class Calls:
         if given.added is None:
             return loss, gradient
         factor, calls, others = given.added
-        further, slope = calls.loss_with_grad(others, factor * grad_output)
+        further, slope = calls.loss_with_grad(others, grad_output=factor * grad_output)
         return loss + factor * further, gradient + slope
 
     def function(self, arguments: Callable[..., Arguments]) -> Callable[..., Tensor]:
@@ -169,7 +157,8 @@ class Calls:
     def with_grad(self, function: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
         """Return the public ``_with_grad`` function of one made by ``function``."""
         arguments: Callable[..., Arguments] = inspect.unwrap(function)
-        further = self.further
+        every = inspect.signature(self.loss_with_grad).parameters
+        further = [every[name] for name in self.further]
 
         def loss_with_grad(*given: Any, **named: Any) -> tuple[Tensor, Tensor]:
             others = dict(named)
@@ -183,7 +172,7 @@ class Calls:
         signature = inspect.signature(arguments)
         signature = signature.replace(parameters=[*signature.parameters.values(), *further])
         loss_with_grad.__name__ = loss_with_grad.__qualname__ = f"{arguments.__name__}_with_grad"
-        described = "".join(f"\n    {each.name}: {text}" for each, text in further.items())
+        described = "".join(f"\n    {name}: {text}" for name, text in self.further.items())
         first, more = next(iter(signature.parameters)), f", and\n\nArgs:{described}"
         loss_with_grad.__doc__ = WITH_GRAD.format(
             name=arguments.__name__, first=first, further=more if further else "."

@@ -52,12 +52,7 @@ def kl_estimate(
     With ``d = reference_log_probs - log_probs`` of tokens sampled from the policy, ``k1 = -d``,
     ``k2 = 0.5 * d**2`` and ``k3 = exp(d) - 1 - d`` estimate the divergence of the policy from the
     reference (http://joschu.net/blog/kl-approx.html). k1 and k3 are unbiased; k2 and k3 are never
-    negative. GRPO (Shao et al. 2024, arXiv:2402.03300) uses k3.
-
-    Args:
-        log_probs: the policy's log-probabilities, any shape; differentiable.
-        reference_log_probs: the reference's; broadcastable with ``log_probs``, and differentiable.
-        estimator: 1, 2 or 3, for k1, k2 or k3.
+    negative. GRPO (Shao et al. 2024, arXiv:2402.03300) uses k3. Both operands have gradients.
     """
     CALLS.check({"estimator": estimator})
     return Arguments((log_probs, reference_log_probs), reduction, (estimator,), weight)
