@@ -73,8 +73,7 @@ def element_loss(
     calls = calls or Calls(_name(arguments))
     common = _of_elements(calls, kept, *operands) | _described(fields)
     describe(arguments, common, "Returns:\n    The loss, in the promoted dtype.")
-    fields |= {"by_weights": calls.by_weights, "shapes": calls.shapes}
-    return LossSpec(**_fields(arguments, module, calls, kept, fields))
+    return LossSpec(calls=calls, **_fields(arguments, module, calls, kept, fields))
 
 
 def row_loss(

@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Literal, Self
 
 from losscli.machine.pytorch import Tensor, torch
 
-from .calling import named_call
+from .calling import Calls, named_call
 from .domain import Domain
 from .fields import FLOATING, Operand, Parameter, Relations, Terms, Tolerance
 from .formulas import NO_KINKS, REDUCTIONS, SMOOTH, Reduction, difference, never, promoted, widened
-from .shapes import Shape, Shapes, broadcast
+from .shapes import Shape, broadcast
 
 Unit = Literal["element", "row", "hidden state", "model"]
 ELEMENT: Unit = "element"
@@ -111,9 +111,8 @@ class Spec:
         operands = tuple(each for each in self.operands if not each.optional or each is own)
         names = [each.name for each in operands]
 
+        # Adapts a function of all operands to those of the form.
         def of(function: Callable[..., Any]) -> Callable[..., Any]:
-            """Adapt a function of all operands to those of the form."""
-
             def called(*tensors: Tensor, **settings: Any) -> Any:
                 given = dict(zip(names, tensors, strict=True))
                 return function(*map(given.get, self.names), **settings, **fixed)
@@ -248,13 +247,10 @@ class LossSpec(Spec):
     """An elementwise loss of operands that broadcast."""
 
     unit: ClassVar[Unit] = ELEMENT
-    by_weights: bool = False
-    """Whether a weighted mean divides by the sum of the weights."""
-    shapes: Shapes | None = None
-    """The shapes that the public function accepts; None for any that broadcast."""
+    calls: Calls
+    """The calls of the public functions."""
 
     def refused(self, shapes: Sequence[Shape]) -> str:
         """Return ``""`` also if the shapes do not broadcast."""
-        if self.shapes is None:
-            return ""
-        return str(self.shapes.wrong(self.name, self.names, shapes) or "")
+        rules = self.calls.shapes
+        return str(rules.wrong(self.name, self.names, shapes) or "") if rules else ""

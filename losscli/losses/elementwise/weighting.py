@@ -69,7 +69,7 @@ def _bind(
     spec: LossSpec, calls: Calls, reduction: Reduction, settings: Mapping[str, float]
 ) -> Callable[..., Tensor]:
     """Return the public function with a weight, or the operator if their means differ."""
-    if spec.by_weights and reduction == "mean":
+    if spec.calls.by_weights and reduction == "mean":
         values = tuple(spec.resolve(settings).values())
         return lambda *operands: calls.loss(Arguments(operands, reduction, values))
     return named_call(spec.loss, (*spec.names, WEIGHT.name), spec.settings(reduction, settings))
