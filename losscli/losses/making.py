@@ -139,11 +139,10 @@ def _of_elements(
         mean = "is then the weighted sum over the sum of the weights, as in PyTorch"
     elif "weight" not in kept:
         mean += "'s Huber loss"
-    rules, fits = {}, "broadcastable with the others"
-    if calls.shapes is not None:
-        rules, fits = calls.shapes.rules, "broadcasts to the shape of the loss"
+    shapes = calls.shapes
+    fits = "broadcasts to the shape of the loss" if shapes else "broadcastable with the others"
+    dues = {name: f"of {rule.due}" for name, rule in shapes.rules.items()} if shapes else {}
     aligned = f"broadcastable with ``{first.name}``, aligned at the last dimension"
-    dues = {name: f"of {rule.due}" for name, rule in rules.items()}
     return {
         first.name: f"{first.description}, any shape.",
         **{each.name: f"{each.description}; {dues.get(each.name, aligned)}." for each in others},
@@ -250,14 +249,13 @@ def module_of(
             chosen["reduction"] = reduction_of(chosen["reduction"], *old, stacklevel=3)
         try:
             for each in kept:
-                self.register_buffer(each, chosen[each])
+                self.register_buffer(each, chosen.pop(each))
             calls.check(chosen)
         except Exception:
             explain(type(self), values, named)
             raise
         for each, value in chosen.items():
-            if each not in kept:
-                setattr(self, each, value)
+            setattr(self, each, value)
 
     def forward(self: Any, *values: Any, **named: Any) -> Any:
         if len(values) > len(names):
@@ -268,8 +266,7 @@ def module_of(
         for each in kept:
             if found.get(each) is None:
                 found[each] = getattr(self, each)
-        for each in settings:
-            found[each] = getattr(self, each)
+        found |= {each: getattr(self, each) for each in settings}
         try:
             return calls.loss(arguments(**found), self._site)
         except Exception:

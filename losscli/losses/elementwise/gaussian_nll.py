@@ -30,7 +30,7 @@ def _elements(input: Tensor, target: Tensor, var: Tensor, *, full: float, eps: f
 
 def _terms(
     input: Tensor, target: Tensor, var: Tensor, *, full: float, eps: float
-) -> Mapping[str, Tensor]:
+) -> dict[str, Tensor]:
     var = var.clamp(min=eps)
     difference = input - target
     square = 0.5 * difference * (difference / var)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from losscli.machine.pytorch import Tensor, torch
 
 from .. import aten
@@ -22,7 +20,7 @@ def _elements(input: Tensor, target: Tensor, *, log_target: float) -> Tensor:
     return entropy - target * input
 
 
-def _terms(input: Tensor, target: Tensor, *, log_target: float) -> Mapping[str, Tensor]:
+def _terms(input: Tensor, target: Tensor, *, log_target: float) -> dict[str, Tensor]:
     if log_target:
         largest = torch.maximum(target.abs(), input.abs())
         power = torch.exp(target)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, Calls
@@ -28,7 +26,7 @@ def _as_written(log_probs: Tensor, reference_log_probs: Tensor, *, estimator: fl
 
 def _terms(
     log_probs: Tensor, reference_log_probs: Tensor, *, estimator: float
-) -> Mapping[str, Tensor]:
+) -> dict[str, Tensor]:
     if estimator != 3:
         return {}
     d = reference_log_probs - log_probs

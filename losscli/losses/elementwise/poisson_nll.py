@@ -34,7 +34,7 @@ def _elements(
 
 def _terms(
     input: Tensor, target: Tensor, *, log_input: float, full: float, eps: float
-) -> Mapping[str, Tensor]:
+) -> dict[str, Tensor]:
     """Rate, logarithm times target, and Stirling's approximation."""
     if log_input:
         rate, logarithm, slope = torch.exp(input), input.abs(), torch.exp(input)

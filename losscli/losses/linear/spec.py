@@ -114,7 +114,6 @@ class LinearSpec(Spec):
         return choose(size, int(parameters[MEMORY_BUDGET.name]) or None, free)
 
     def bound(self, reduction: Reduction, parameters: Mapping[str, float]) -> Callable[..., Tensor]:
-        """Return the public function with fixed reduction and parameters."""
         settings = self.settings(reduction, parameters)
         return lambda *tensors: self.loss(**dict(zip(self.names, tensors, strict=True)), **settings)
 

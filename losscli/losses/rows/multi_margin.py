@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from losscli.machine.pytorch import Tensor, torch
 
@@ -36,7 +35,7 @@ def _from_kinks(
 
 def _terms(
     input: Tensor, target: Tensor, weight: Tensor | None, *, p: float, margin: float
-) -> Mapping[str, Tensor]:
+) -> LazyTerms:
     number = target.long().unsqueeze(-1)
     own = input.gather(-1, number)
     beyond = torch.relu(margin - own + input).scatter(-1, number, 0.0)

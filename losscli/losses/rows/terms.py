@@ -113,7 +113,7 @@ class WeightedSum:
 
 def divergence_terms(
     summed: WeightedSum, other: Softmax, names: tuple[str, str], temperature: float
-) -> Mapping[str, Tensor]:
+) -> LazyTerms:
     """Return the terms of a weighted sum of differences of logarithms.
 
     ``names`` are the operands of the weights and of the ``other`` distribution.
@@ -129,7 +129,7 @@ def divergence_terms(
     )
 
 
-def masked(terms: Mapping[str, Tensor], mask: Tensor | None) -> Mapping[str, Tensor]:
+def masked(terms: LazyTerms, mask: Tensor | None) -> LazyTerms:
     """Zero the terms of masked rows, where any error must show."""
     if mask is None:
         return terms
@@ -147,7 +147,7 @@ def cosine_terms(
     norms: tuple[Tensor, Tensor],
     eps: float,
     of_loss: Callable[[Tensor], Tensor],
-) -> Mapping[str, Tensor]:
+) -> LazyTerms:
     """Return the terms of a loss of the cosine of two rows, and of its gradients.
 
     ``norms`` are ``(..., 1)``; those above ``eps`` have a derivative. ``of_loss`` returns the

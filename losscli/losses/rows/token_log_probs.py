@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -43,9 +42,7 @@ def _reference(
     return reduce(found, reduction)
 
 
-def _terms(
-    logits: Tensor, tokens: Tensor, *, temperature: float, entropy: float
-) -> Mapping[str, Tensor]:
+def _terms(logits: Tensor, tokens: Tensor, *, temperature: float, entropy: float) -> LazyTerms:
     p = Softmax.of(logits, temperature)
     surprise = WeightedSum(p, p.log, p.size)
     number = tokens.long().unsqueeze(-1)

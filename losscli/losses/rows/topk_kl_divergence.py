@@ -6,8 +6,6 @@ all digits of a small remainder. ``losscli/linear/topk_kl_divergence.py`` comput
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
@@ -123,7 +121,7 @@ def _terms(
     *,
     reverse: float = 0.0,
     temperature: float = 1.0,
-) -> Mapping[str, Tensor]:
+) -> LazyTerms:
     classes, target = harmless(classes, target, mask)
     bins = known_bins(bins_of(input, classes, mask, temperature), target, input.shape[-1])
     p, q = (Softmax.of(each, 1.0, computed=True) for each in bins)

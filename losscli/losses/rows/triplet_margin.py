@@ -54,7 +54,7 @@ def _terms(
     p: float = 2.0,
     eps: float = 1e-6,
     swap: float = 0.0,
-) -> Mapping[str, Tensor]:
+) -> LazyTerms:
     near = _Distance.of(anchor, positive, p, eps)
     far = _Distance.of(anchor, negative, p, eps)
     farther = _Distance.of(positive, negative, p, eps)
