@@ -108,12 +108,8 @@ class Calls:
 
     def loss(self, given: Arguments, *site: int) -> Tensor:
         """Return the loss; ``site`` identifies a module."""
-        operands, reduction, parameters, weight, *_ = given
-        self._check_shapes(operands, weight)
-        name, every = given.operator or self.name, operands
-        if weight is not None:
-            name, every = WEIGHTED + name, (*operands, weight)
-        loss = operators.OPERATORS[name](*every, reduction, *parameters, *site)
+        name, every = self._checked(given)
+        loss = operators.OPERATORS[name](*every, given.reduction, *given.parameters, *site)
         loss = self._finished(loss, self._divisor(given), given)
         if given.added is None:
             return loss
@@ -124,14 +120,10 @@ class Calls:
         self, given: Arguments, *, grad_output: Tensor | float = 1.0
     ) -> tuple[Tensor, Tensor]:
         """Return the loss and the first operand's gradient, from one launch."""
-        operands, reduction, parameters, weight, *_ = given
-        self._check_shapes(operands, weight)
+        name, every = self._checked(given)
         divisor = self._divisor(given)
         incoming = grad_output if divisor is None else grad_output / divisor
-        name, every = given.operator or self.name, operands
-        if weight is not None:
-            name, every = WEIGHTED + name, (*operands, weight)
-        settings = (reduction, *parameters, *operators.incoming(incoming))
+        settings = (given.reduction, *given.parameters, *operators.incoming(incoming))
         loss, gradient = operators.OPERATORS[f"{name}_with_grad"](*every, *settings)
         loss = self._finished(loss, divisor, given)
         if given.added is None:
@@ -180,20 +172,22 @@ class Calls:
         show(loss_with_grad, signature, "tuple[Tensor, Tensor]")
         return loss_with_grad
 
-    def _check_shapes(self, operands: tuple[Tensor, ...], weight: Tensor | None) -> None:
+    def _checked(self, given: Arguments) -> tuple[str, tuple[Any, ...]]:
+        """Return the operator's name and operands, whose shapes are accepted."""
+        name, operands, weight = given.operator or self.name, given.operands, given.weight
         shapes = self._unweighted if weight is None else self.shapes
-        if shapes is None:
-            return
-        first = operands[0].shape
-        # Compilers cannot trace warnings, and each comparison would become a guard.
-        if not (shapes.warns and operators.is_compiling()):
-            for other in operands[1:]:
+        if shapes is not None:
+            first = operands[0].shape
+            # Compilers cannot trace warnings, and each comparison would become a guard.
+            for other in () if shapes.warns and operators.is_compiling() else operands[1:]:
                 # Lengths first, because comparing tuples compares extents.
                 if other.dim() != len(first) or other.shape != first:
                     shapes.check(self.name, operands, weight)
-                    return
-        if weight is not None and not broadcasts_to(weight.shape, first):
-            shapes.check(self.name, operands, weight)
+                    break
+            else:
+                if weight is not None and not broadcasts_to(weight.shape, first):
+                    shapes.check(self.name, operands, weight)
+        return (name, operands) if weight is None else (WEIGHTED + name, (*operands, weight))
 
     def _finished(self, loss: Tensor, divisor: Tensor | float | None, given: Arguments) -> Tensor:
         # Divided before the cast, because a sum may overflow float16.

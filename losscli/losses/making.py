@@ -6,7 +6,6 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
-from types import MappingProxyType
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from losscli.machine.pytorch import Tensor
@@ -83,14 +82,14 @@ def row_loss(
     *,
     calls: RowCalls | None = None,
     kept: Sequence[str] = (),
-    common: Mapping[str, str] = MappingProxyType({}),
+    common: Mapping[str, str] | None = None,
     **fields: Any,
 ) -> RowSpec:
     """Return the spec of a row-wise loss, as :func:`element_loss`; ``common`` is for docstrings."""
     calls = calls or RowCalls(_name(arguments))
     kinds = [operand.kind for operand in fields["operands"]]
     errors = OF_CLASSES if CLASS_INDICES in kinds else {}
-    describe(arguments, {**_described(fields), **OF_ROWS, **errors, **common})
+    describe(arguments, {**_described(fields), **OF_ROWS, **errors, **(common or {})})
     return RowSpec(in_place=calls.in_place, **_fields(arguments, module, calls, kept, fields))
 
 
