@@ -53,8 +53,7 @@ def not_floating(*dtypes: "torch.dtype") -> str:
     way = "convert with .float()"
     if any(dtype.is_complex for dtype in dtypes):
         way = "torch.view_as_real() returns the real and the imaginary parts as real numbers"
-    given = "are " if len(dtypes) > 1 else "is "
-    given += " and ".join(str(dtype) for dtype in dtypes)
+    given = f"{'are' if len(dtypes) > 1 else 'is'} {' and '.join(map(str, dtypes))}"
     return f"must be float32, float64, float16 or bfloat16, but {given}; {way}"
 
 

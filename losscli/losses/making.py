@@ -28,6 +28,8 @@ _DEPRECATED = {
 }
 OF_ROWS = {
     **_DEPRECATED,
+    "tokens": "token indices in int64, int32 or uint8, ``(...)``.",
+    "weight": "a factor for each class, ``(C)``; not differentiable.",
     "reduction": "``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``).",
     "ignore_index": "class index of rows with loss and gradient 0, which the mean does not count.",
     "label_smoothing": "share of each target spread equally over all classes, from 0 to 1.",
@@ -194,13 +196,11 @@ def _fields(
 
 
 _sites = itertools.count(1)
-"""Numbers of this process's modules; functions have number 0."""
+"""Numbers of this process's modules, which identify their calls; functions have number 0."""
 
 
 class _LossModule:
     settings: ClassVar[tuple[str, ...]]
-    _site: int
-    """Identifies its calls."""
 
     def __init__(self) -> None:
         super().__init__()

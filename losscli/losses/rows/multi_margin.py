@@ -74,7 +74,6 @@ def multi_margin_loss(
         input: scores, ``(N, C)``, ``(C)``, or ``()`` for a single class; differentiable.
         target: class indices in int64, int32 or uint8, ``(N)``; for a single row also ``()``.
         p: 1 or 2.
-        weight: a factor for each class, ``(C)``; not differentiable.
 
     Raises:
         ValueError: another p, or a weight that is not one-dimensional.

@@ -69,7 +69,6 @@ def token_log_probs(
 
     Args:
         logits: ``(..., C)`` for C tokens; differentiable.
-        tokens: token indices in int64, int32 or uint8, ``(...)``.
 
     Returns:
         The log-probabilities, ``(...)``, or with ``entropy`` these and the entropies; float32 for
