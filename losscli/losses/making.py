@@ -140,9 +140,10 @@ def _of_elements(
         mean = "is then the weighted sum over the sum of the weights, as in PyTorch"
     elif "weight" not in kept:
         mean += "'s Huber loss"
-    shapes = calls.shapes
-    fits = "broadcasts to the shape of the loss" if shapes else "broadcastable with the others"
-    dues = {name: f"of {rule.due}" for name, rule in shapes.rules.items()} if shapes else {}
+    rules = calls.shapes.rules if calls.shapes else {}
+    fits = "broadcasts to the shape of the loss" if rules else "broadcastable with the others"
+    dues = {name: f"of {rule.due}" for name, rule in rules.items()}
+    strict = [(name, rule) for name, rule in rules.items() if not rule.of_loss]
     aligned = f"broadcastable with ``{first.name}``, aligned at the last dimension"
     return {
         first.name: f"{first.description}, any shape.",
@@ -151,6 +152,7 @@ def _of_elements(
         "reduction": "``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).",
         "weight": f"multiplies the loss of each element; {fits}, and differentiable. The mean "
         f"{mean}.",
+        **{rule.error.__name__: f"{name} does not have {rule.due}." for name, rule in strict},
     }
 
 

@@ -54,7 +54,6 @@ def binary_cross_entropy(
     target's is ``log(1 - input) - log(input)``.
 
     Raises:
-        ValueError: the shapes of target and input differ.
         RuntimeError: on the CPU, an operand is outside [0, 1]. On a GPU its loss and gradients are
             NaN; PyTorch makes the GPU unusable for the process.
     """

@@ -44,9 +44,6 @@ def binary_cross_entropy_with_logits(
     Args:
         pos_weight: multiplies the loss of positive targets, ``target * log(1 + exp(-input))``;
             broadcasts to the shape of both, so (C,) has one value per column.
-
-    Raises:
-        ValueError: the shapes of target and input differ.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     if pos_weight is None:

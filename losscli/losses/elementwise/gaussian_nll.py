@@ -73,8 +73,6 @@ def gaussian_nll_loss(
     Args:
         var: variances, differentiable: a number, or a tensor in the shape of ``input``, with one
             extent replaced by 1, or without the last dimension.
-        weight: multiplies the loss of each element; broadcasts to its shape, and differentiable.
-            The mean divides by the number of elements.
 
     Raises:
         ValueError: ``var`` has another shape, or a variance is negative and is a number or on the

@@ -56,9 +56,6 @@ def soft_margin_loss(
     ``log(1 + exp(-input * target))``, without overflow: where PyTorch's is infinite, this is
     ``-input * target``. Unlike PyTorch's, it has a gradient for the target. Targets are not
     checked.
-
-    Raises:
-        RuntimeError: the target does not broadcast to the input's shape.
     """
     return Arguments((input, target), reduction_of(reduction, size_average, reduce), (), weight)
 

@@ -180,7 +180,6 @@ def topk_kl_divergence(
             any order.
         target: the teacher's log-probabilities of these, ``(..., k)``, at its own temperature;
             differentiable. If they sum to more than 1, they are divided by their sum.
-        temperature: divides the student's logits; above 0.
 
     Returns:
         The loss in the promoted dtype; float32 for 16 bits.
