@@ -25,9 +25,7 @@ OF_HIDDEN_STATES = {
     "hidden": "hidden states, ``(..., D)``; differentiable.",
     "linear_weight": "``(C, D)`` for C classes, in the dtype of the hidden states; differentiable.",
     "target": "class indices in int64, int32 or uint8, ``(...)``.",
-    "tokens": "token indices in int64, int32 or uint8, ``(...)``.",
     "linear_bias": "``(C)``; differentiable.",
-    "weight": "a factor for each class, ``(C)``; not differentiable.",
     "reduction": "``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``). The mean "
     "divides by the sum of the factors ``weight`` and ``token_weight``.",
     "ignore_index": "class index of rows with loss and gradient 0, which the mean does not count; "

@@ -63,28 +63,16 @@ def reduction_of(
     return meant
 
 
-def further(name: str, annotation: str, default: Any) -> inspect.Parameter:
-    """Return an extra keyword argument of a ``_with_grad`` function."""
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-    )
-
-
-GRAD_OUTPUT = {
-    further(
-        "grad_output", "Tensor | float", 1.0
-    ): """multiplies the gradient: a number or a one-element tensor; with reduction ``none``
-        also a tensor of the loss's shape.""",
-}
-
-
 class Calls:
     """The calls of one loss."""
 
     parameters: tuple[Parameter, ...] = ()
     """The spec's parameters, once there is a spec."""
-    further: Mapping[inspect.Parameter, str] = GRAD_OUTPUT
-    """Extra arguments of the ``_with_grad`` function, with their descriptions."""
+    further: Mapping[str, str] = {
+        "grad_output": """multiplies the gradient: a number or a one-element tensor; with reduction
+        ``none`` also a tensor of the loss's shape."""
+    }
+    """Descriptions of the keyword arguments of ``loss_with_grad`` that users may give."""
 
     def __init__(
         self,
@@ -103,7 +91,8 @@ class Calls:
         """
         self.name, self.by_weights, self.shapes = name, by_weights, shapes
         self.reductions, self.refuse = reductions, refuse
-        self._unweighted = shapes if shapes and shapes.of_operands else None
+        # Shapes of which operands other than the weight need a check.
+        self._unweighted = shapes if shapes and (shapes.warns or len(shapes.rules) > 1) else None
 
     def check(self, settings: Mapping[str, Any]) -> None:
         """Raise ValueError for an unknown reduction or an invalid parameter."""
@@ -119,40 +108,28 @@ class Calls:
 
     def loss(self, given: Arguments, *site: int) -> Tensor:
         """Return the loss; ``site`` identifies a module."""
-        operands, reduction, parameters, weight, *_ = given
-        self._check_shapes(operands, weight)
-        name, every = given.operator or self.name, operands
-        if weight is not None:
-            name, every = WEIGHTED + name, (*operands, weight)
-        loss = operators.OPERATORS[name](*every, reduction, *parameters, *site)
-        loss = _finished(loss, self._divisor(given), given.dtype)
-        if self.refuse:
-            self._look(loss, self.refuse, operands)
+        name, every = self._checked(given)
+        loss = operators.OPERATORS[name](*every, given.reduction, *given.parameters, *site)
+        loss = self._finished(loss, self._divisor(given), given)
         if given.added is None:
             return loss
         factor, calls, others = given.added
         return loss + factor * calls.loss(others, *site)
 
     def loss_with_grad(
-        self, given: Arguments, grad_output: Tensor | float
+        self, given: Arguments, *, grad_output: Tensor | float = 1.0
     ) -> tuple[Tensor, Tensor]:
         """Return the loss and the first operand's gradient, from one launch."""
-        operands, reduction, parameters, weight, *_ = given
-        self._check_shapes(operands, weight)
+        name, every = self._checked(given)
         divisor = self._divisor(given)
         incoming = grad_output if divisor is None else grad_output / divisor
-        name, every = given.operator or self.name, operands
-        if weight is not None:
-            name, every = WEIGHTED + name, (*operands, weight)
-        settings = (reduction, *parameters, *operators.incoming(incoming))
+        settings = (given.reduction, *given.parameters, *operators.incoming(incoming))
         loss, gradient = operators.OPERATORS[f"{name}_with_grad"](*every, *settings)
-        loss = _finished(loss, divisor, given.dtype)
-        if self.refuse:
-            self._look(loss, self.refuse, operands)
+        loss = self._finished(loss, divisor, given)
         if given.added is None:
             return loss, gradient
         factor, calls, others = given.added
-        further, slope = calls.loss_with_grad(others, factor * grad_output)
+        further, slope = calls.loss_with_grad(others, grad_output=factor * grad_output)
         return loss + factor * further, gradient + slope
 
     def function(self, arguments: Callable[..., Arguments]) -> Callable[..., Tensor]:
@@ -172,7 +149,8 @@ class Calls:
     def with_grad(self, function: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
         """Return the public ``_with_grad`` function of one made by ``function``."""
         arguments: Callable[..., Arguments] = inspect.unwrap(function)
-        further = self.further
+        every = inspect.signature(self.loss_with_grad).parameters
+        further = [every[name] for name in self.further]
 
         def loss_with_grad(*given: Any, **named: Any) -> tuple[Tensor, Tensor]:
             others = dict(named)
@@ -186,7 +164,7 @@ class Calls:
         signature = inspect.signature(arguments)
         signature = signature.replace(parameters=[*signature.parameters.values(), *further])
         loss_with_grad.__name__ = loss_with_grad.__qualname__ = f"{arguments.__name__}_with_grad"
-        described = "".join(f"\n    {each.name}: {text}" for each, text in further.items())
+        described = "".join(f"\n    {name}: {text}" for name, text in self.further.items())
         first, more = next(iter(signature.parameters)), f", and\n\nArgs:{described}"
         loss_with_grad.__doc__ = WITH_GRAD.format(
             name=arguments.__name__, first=first, further=more if further else "."
@@ -194,31 +172,34 @@ class Calls:
         show(loss_with_grad, signature, "tuple[Tensor, Tensor]")
         return loss_with_grad
 
-    def _check_shapes(self, operands: tuple[Tensor, ...], weight: Tensor | None) -> None:
+    def _checked(self, given: Arguments) -> tuple[str, tuple[Any, ...]]:
+        """Return the operator's name and operands, whose shapes are accepted."""
+        name, operands, weight = given.operator or self.name, given.operands, given.weight
         shapes = self._unweighted if weight is None else self.shapes
-        if shapes is None:
-            return
-        first = operands[0].shape
-        # Compilers cannot trace warnings, and each comparison would become a guard.
-        if not (shapes.warns and operators.is_compiling()):
-            for other in operands[1:]:
+        if shapes is not None:
+            first = operands[0].shape
+            # Compilers cannot trace warnings, and each comparison would become a guard.
+            for other in () if shapes.warns and operators.is_compiling() else operands[1:]:
                 # Lengths first, because comparing tuples compares extents.
                 if other.dim() != len(first) or other.shape != first:
                     shapes.check(self.name, operands, weight)
-                    return
-        if weight is not None and not broadcasts_to(weight.shape, first):
-            shapes.check(self.name, operands, weight)
+                    break
+            else:
+                if weight is not None and not broadcasts_to(weight.shape, first):
+                    shapes.check(self.name, operands, weight)
+        return (name, operands) if weight is None else (WEIGHTED + name, (*operands, weight))
 
-    @staticmethod
-    def _look(loss: Tensor, refuse: Callable[..., None], operands: tuple[Tensor, ...]) -> None:
-        # On a GPU a check would wait.
-        if operators.is_compiling() or type(loss) is not torch.Tensor or loss.device.type != "cpu":
-            return
-        if torch._C._functorch.is_functorch_wrapped_tensor(loss):
-            return
-        # The sum is NaN if an element is, and needs no memory.
-        if bool(loss.detach().sum().isnan()):
-            refuse(*operands)
+    def _finished(self, loss: Tensor, divisor: Tensor | float | None, given: Arguments) -> Tensor:
+        # Divided before the cast, because a sum may overflow float16.
+        loss = loss if divisor is None else (loss / divisor).to(loss.dtype)
+        loss = loss if given.dtype is None else loss.to(given.dtype)
+        if self.refuse is None or operators.is_compiling() or type(loss) is not torch.Tensor:
+            return loss
+        is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor(loss)
+        # On a GPU a check would wait. The sum is NaN if an element is, and needs no memory.
+        if loss.device.type == "cpu" and not is_wrapped and bool(loss.detach().sum().isnan()):
+            self.refuse(*given.operands)
+        return loss
 
     def _divisor(self, given: Arguments) -> Tensor | float | None:
         if given.weight is None or given.reduction != "mean" or not self.by_weights:
@@ -232,21 +213,15 @@ class Calls:
 def named_call(
     function: Callable[..., Any], operands: Sequence[str], settings: Mapping[str, Any]
 ) -> Callable[..., Any]:
-    """Return a public function of operands by position, with settings that are not its defaults.
-
-    The last operand goes by keyword if it does not follow the others in the signature.
-    """
+    """Return a public function of operands by position, with settings that are not its defaults."""
     own = inspect.signature(function).parameters
     given = {name: value for name, value in settings.items() if own[name].default != value}
     bound = partial(function, **given) if given else function
+    # The last operand goes by keyword if it does not follow the others in the signature.
     last = operands[-1]
     if last not in own or list(own).index(last) == len(operands) - 1:
         return bound
-
-    def called(*tensors: Tensor) -> Any:
-        return bound(*tensors[:-1], **{last: tensors[-1]})
-
-    return called
+    return lambda *tensors: bound(*tensors[:-1], **{last: tensors[-1]})
 
 
 WITH_GRAD = """Return the loss and its gradient for ``{first}``, without autograd.
@@ -264,9 +239,3 @@ def show(function: Any, signature: inspect.Signature, returns: str) -> None:
     function.__signature__ = signature.replace(return_annotation=returns)
     function.__module__ = "losscli.functional"
     function.__prepare_scriptable__ = partial(refuse_script, function)
-
-
-def _finished(loss: Tensor, divisor: Tensor | float | None, dtype: torch.dtype | None) -> Tensor:
-    # Divided before the cast, because a sum may overflow float16.
-    loss = loss if divisor is None else (loss / divisor).to(loss.dtype)
-    return loss if dtype is None else loss.to(dtype)

@@ -8,8 +8,6 @@ from losscli.machine.pytorch import Tensor
 
 SMALLEST_POSITIVE = 2.0**-10
 """The smallest value drawn for a positive operand: every dtype holds it and its square."""
-COUNTS_PER_UNIT = 8.0
-"""The count for a draw of 1."""
 
 
 def _into_unit_interval(values: Tensor) -> Tensor:
@@ -85,7 +83,7 @@ POSITIVE = Domain(
 )
 COUNTS = Domain(
     "0, 1, 2, ...",
-    lambda values: values.abs().mul(COUNTS_PER_UNIT).floor(),
+    lambda values: values.abs().mul(8).floor(),  # a draw of 1 is a count of 8
     0.0,
     short=(0.0, 1.0, 2.0, 4.0),
     at_least_loss=1.0,

@@ -176,8 +176,7 @@ class Parameter:
             scale = abs(self.default) or 1.0
             # With a large negative margin the hinge is 0 everywhere, which tests nothing.
             others = [scale * small, scale * large, -scale * random.uniform(0, 2)]
-        values = (*ends, *others)
-        return [value for value in values if self.check(value) is None]
+        return [value for value in (*ends, *others) if self.check(value) is None]
 
 
 def switch(name: str, default: bool, description: str) -> Parameter:

@@ -51,10 +51,7 @@ def reduced(elements: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def in_float32(elements: Callable[..., Tensor], count: int | None = None) -> Callable[..., Tensor]:
-    """As :func:`reduced`, in at least float32, so that no step rounds to 16 bits.
-
-    ``count``: how many operands are widened, the first ones; None for all.
-    """
+    """As :func:`reduced`, with the first ``count`` operands, or all, in at least float32."""
 
     @wraps(elements)
     def loss(*operands: Tensor, reduction: str, **parameters: float) -> Tensor:

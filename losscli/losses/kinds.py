@@ -43,7 +43,7 @@ def no_kernel_takes(tensor: Tensor) -> str:
         return f"must not be quantized, but is {tensor.dtype}; convert it with .dequantize()"
     if tensor.layout is not torch.strided:
         return f"must be a dense tensor, but is {tensor.layout}; convert it with .to_dense()"
-    if tensor.device.type not in _DEVICES:
+    if tensor.device.type not in ("cpu", "cuda", "meta"):
         return f"must be on cpu or cuda, but is on {tensor.device}; move it with .cpu()"
     return ""
 
@@ -53,8 +53,7 @@ def not_floating(*dtypes: "torch.dtype") -> str:
     way = "convert with .float()"
     if any(dtype.is_complex for dtype in dtypes):
         way = "torch.view_as_real() returns the real and the imaginary parts as real numbers"
-    given = "are " if len(dtypes) > 1 else "is "
-    given += " and ".join(str(dtype) for dtype in dtypes)
+    given = f"{'are' if len(dtypes) > 1 else 'is'} {' and '.join(map(str, dtypes))}"
     return f"must be float32, float64, float16 or bfloat16, but {given}; {way}"
 
 
@@ -66,7 +65,6 @@ def refuse_script(self: Any) -> Any:
     )
 
 
-_DEVICES = ("cpu", "cuda", "meta")
 _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "Tensor": ("a torch.Tensor", lambda value: False),
     "float": ("a number", lambda value: isinstance(value, Real)),

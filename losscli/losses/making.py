@@ -6,7 +6,6 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
-from types import MappingProxyType
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from losscli.machine.pytorch import Tensor
@@ -27,15 +26,10 @@ _DEPRECATED = {
     "size_average": "deprecated, as in PyTorch; use ``reduction``.",
     "reduce": "deprecated, as ``size_average``.",
 }
-_OF_ELEMENTS = {
-    "input": "predictions, any shape.",
-    "target": "broadcastable with ``input``, aligned at the last dimension.",
-    **_DEPRECATED,
-    "reduction": "``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).",
-}
-_WEIGHT = "multiplies the loss of each element; {}, and differentiable. The mean {}."
 OF_ROWS = {
     **_DEPRECATED,
+    "tokens": "token indices in int64, int32 or uint8, ``(...)``.",
+    "weight": "a factor for each class, ``(C)``; not differentiable.",
     "reduction": "``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``).",
     "ignore_index": "class index of rows with loss and gradient 0, which the mean does not count.",
     "label_smoothing": "share of each target spread equally over all classes, from 0 to 1.",
@@ -78,18 +72,9 @@ def element_loss(
         operands = fields["operands_of"]({each.name: each.default for each in fields["parameters"]})
     fields["operands"] = operands
     calls = calls or Calls(_name(arguments))
-    mean = "divides by the number of elements, as in PyTorch's Huber loss"
-    if calls.by_weights:
-        mean = "is then the weighted sum over the sum of the weights, as in PyTorch"
-    elif "weight" in kept:
-        mean = "divides by the number of elements, as in PyTorch"
-    fits = "broadcastable with the others"
-    if calls.shapes is not None:
-        fits = "broadcasts to the shape of the loss"
-    common = {**_OF_ELEMENTS, "weight": _WEIGHT.format(fits, mean)}
+    common = _of_elements(calls, kept, *operands) | _described(fields)
     describe(arguments, common, "Returns:\n    The loss, in the promoted dtype.")
-    fields |= {"by_weights": calls.by_weights, "shapes": calls.shapes}
-    return LossSpec(**_fields(arguments, module, calls, kept, fields))
+    return LossSpec(calls=calls, **_fields(arguments, module, calls, kept, fields))
 
 
 def row_loss(
@@ -99,13 +84,14 @@ def row_loss(
     *,
     calls: RowCalls | None = None,
     kept: Sequence[str] = (),
-    common: Mapping[str, str] = MappingProxyType({}),
+    common: Mapping[str, str] | None = None,
     **fields: Any,
 ) -> RowSpec:
     """Return the spec of a row-wise loss, as :func:`element_loss`; ``common`` is for docstrings."""
     calls = calls or RowCalls(_name(arguments))
-    has_classes = any(operand.kind == CLASS_INDICES for operand in fields["operands"])
-    describe(arguments, {**OF_ROWS, **(OF_CLASSES if has_classes else {}), **common})
+    kinds = [operand.kind for operand in fields["operands"]]
+    errors = OF_CLASSES if CLASS_INDICES in kinds else {}
+    describe(arguments, {**_described(fields), **OF_ROWS, **errors, **(common or {})})
     return RowSpec(in_place=calls.in_place, **_fields(arguments, module, calls, kept, fields))
 
 
@@ -145,6 +131,39 @@ def describe(function: Callable[..., Any], common: Mapping[str, str], returns: s
     function.__doc__ = "\n\n".join(filter(None, [*whole, _section("Raises", errors)]))
 
 
+def _of_elements(
+    calls: Calls, kept: Sequence[str], first: Operand, *others: Operand
+) -> dict[str, str]:
+    """Return what docstrings of elementwise losses say of arguments."""
+    mean = "divides by the number of elements, as in PyTorch"
+    if calls.by_weights:
+        mean = "is then the weighted sum over the sum of the weights, as in PyTorch"
+    elif "weight" not in kept:
+        mean += "'s Huber loss"
+    rules = calls.shapes.rules if calls.shapes else {}
+    fits = "broadcasts to the shape of the loss" if rules else "broadcastable with the others"
+    dues = {name: f"of {rule.due}" for name, rule in rules.items()}
+    strict = [(name, rule) for name, rule in rules.items() if not rule.of_loss]
+    aligned = f"broadcastable with ``{first.name}``, aligned at the last dimension"
+    return {
+        first.name: f"{first.description}, any shape.",
+        **{each.name: f"{each.description}; {dues.get(each.name, aligned)}." for each in others},
+        **_DEPRECATED,
+        "reduction": "``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).",
+        "weight": f"multiplies the loss of each element; {fits}, and differentiable. The mean "
+        f"{mean}.",
+        **{rule.error.__name__: f"{name} does not have {rule.due}." for name, rule in strict},
+    }
+
+
+def _described(fields: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a docstring says of parameters unless it has its own words."""
+    return {
+        each.name: each.description + ("." if each.is_switch else f"; {each.domain}.")
+        for each in fields.get("parameters", ())
+    }
+
+
 def _entries(section: str) -> dict[str, str]:
     return dict(re.findall(r"^    ([\w.]+): (.*(?:\n        .*)*)", section, re.MULTILINE))
 
@@ -179,13 +198,11 @@ def _fields(
 
 
 _sites = itertools.count(1)
-"""Numbers of this process's modules; functions have number 0."""
+"""Numbers of this process's modules, which identify their calls; functions have number 0."""
 
 
 class _LossModule:
     settings: ClassVar[tuple[str, ...]]
-    _site: int
-    """Identifies its calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -220,26 +237,26 @@ def module_of(
     settings = [n for n in given if n not in (*kept, *_DEPRECATED)]
     settings.sort(key=lambda n: n != "reduction")
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    signature = inspect.Signature(list(given.values()))
+    signature = inspect.Signature([own, *given.values()], return_annotation="None")
 
     def start(self: Any, *values: Any, **named: Any) -> None:
         _LossModule.__init__(self)
-        bound = signature.bind_partial(*values, **named)
+        bound = signature.bind_partial(self, *values, **named)
         bound.apply_defaults()
         chosen = bound.arguments
+        del chosen["self"]
         if "size_average" in chosen:
             old = [chosen.pop(each) for each in _DEPRECATED]
             chosen["reduction"] = reduction_of(chosen["reduction"], *old, stacklevel=3)
         try:
             for each in kept:
-                self.register_buffer(each, chosen[each])
+                self.register_buffer(each, chosen.pop(each))
             calls.check(chosen)
         except Exception:
             explain(type(self), values, named)
             raise
         for each, value in chosen.items():
-            if each not in kept:
-                setattr(self, each, value)
+            setattr(self, each, value)
 
     def forward(self: Any, *values: Any, **named: Any) -> Any:
         if len(values) > len(names):
@@ -250,17 +267,14 @@ def module_of(
         for each in kept:
             if found.get(each) is None:
                 found[each] = getattr(self, each)
-        for each in settings:
-            found[each] = getattr(self, each)
+        found |= {each: getattr(self, each) for each in settings}
         try:
             return calls.loss(arguments(**found), self._site)
         except Exception:
             explain(arguments, (), found)
             raise
 
-    start.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [own, *given.values()], return_annotation="None"
-    )
+    start.__signature__ = signature  # type: ignore[attr-defined]
     shown = [every[n].replace(name=m, kind=own.kind) for n, m in zip(tensors, names, strict=True)]
     forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [own, *sorted(shown, key=lambda each: each.default is None)], return_annotation="Tensor"

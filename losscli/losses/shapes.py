@@ -96,9 +96,10 @@ class Rule:
     """Whether it must fit the elementwise loss's shape, not the input's."""
 
 
-_OF_LOSS = "a shape that broadcasts to that of the loss"
-WEIGHT = Rule(broadcasts_to, _OF_LOSS, RuntimeError, of_loss=True)
-"""A weight must not enlarge the loss."""
+# A weight must not enlarge the loss.
+WEIGHT = Rule(
+    broadcasts_to, "a shape that broadcasts to that of the loss", RuntimeError, of_loss=True
+)
 
 
 @dataclass(frozen=True)
@@ -111,11 +112,6 @@ class Shapes:
     """The operands without the weight, in order."""
     warns: bool = False
     """Whether PyTorch warns of a target that broadcasts."""
-
-    @property
-    def of_operands(self) -> bool:
-        """Whether operands other than the weight need a check."""
-        return self.warns or any(name != "weight" for name in self.rules)
 
     def wrong(self, loss: str, names: Sequence[str], shapes: Sequence[Shape]) -> Exception | None:
         """Return the error for operand shapes, the input's first, or None if they fit."""

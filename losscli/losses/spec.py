@@ -3,16 +3,15 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import Any, ClassVar, Literal, Self
 
 from losscli.machine.pytorch import Tensor, torch
 
-from .calling import named_call
+from .calling import Calls, named_call
 from .domain import Domain
 from .fields import FLOATING, Operand, Parameter, Relations, Terms, Tolerance
-from .formulas import NO_KINKS, REDUCTIONS, SMOOTH, Reduction, difference, never
-from .shapes import Shape, Shapes, broadcast
+from .formulas import NO_KINKS, REDUCTIONS, SMOOTH, Reduction, difference, never, promoted, widened
+from .shapes import Shape, broadcast
 
 Unit = Literal["element", "row", "hidden state", "model"]
 ELEMENT: Unit = "element"
@@ -22,10 +21,6 @@ MODEL: Unit = "model"
 """What has its own loss: an element, a row, a hidden state, or a whole ``Model`` call."""
 LossFunction = Callable[..., Tensor]
 """``f(*operands, reduction, **parameters) -> loss``, with operands in the spec's order."""
-
-
-_OF_OPERANDS = ("reference", "functional", "counts", "from_kinks", "undecided")
-"""The fields with functions of a spec's operands, in their order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +57,7 @@ class Spec:
     loss: LossFunction
     """The public function, ``losscli.functional.NAME_loss``, with losscli's kernel."""
     form_of: str = ""
-    """The PyTorch function that computes it if given the last operand too."""
+    """The function that computes it, given further or other operands; or empty."""
     bind_loss: Callable[[Reduction, Mapping[str, float]], Callable[..., Tensor]] | None = None
     """Binds ``loss`` as a user would; None if it takes the spec's operands in order."""
     loss_with_grad: Any = None
@@ -116,16 +111,16 @@ class Spec:
         operands = tuple(each for each in self.operands if not each.optional or each is own)
         names = [each.name for each in operands]
 
+        # Adapts a function of all operands to those of the form.
         def of(function: Callable[..., Any]) -> Callable[..., Any]:
-            """Adapt a function of all operands to those of the form."""
-
             def called(*tensors: Tensor, **settings: Any) -> Any:
                 given = dict(zip(names, tensors, strict=True))
                 return function(*map(given.get, self.names), **settings, **fixed)
 
             return called
 
-        found = {name: getattr(self, name, None) for name in _OF_OPERANDS}
+        of_operands = ("reference", "functional", "counts", "from_kinks", "undecided")
+        found = {name: getattr(self, name, None) for name in of_operands}
         fields: dict[str, Any] = {name: of(each) for name, each in found.items() if each}
         if own:
             fields["name"] = f"{own.form}_{self.name}"
@@ -157,8 +152,8 @@ class Spec:
 
     def dtype_of(self, operands: Mapping[str, Tensor]) -> "torch.dtype":
         """Return the loss's dtype: promoted, and for some losses at least float32."""
-        found = reduce(torch.promote_types, (operands[name].dtype for name in self.promoted))
-        return torch.promote_types(found, torch.float32) if self.wide else found
+        found = promoted(*(operands[name] for name in self.promoted))
+        return widened(found) if self.wide else found
 
     @property
     def function_name(self) -> str:
@@ -252,13 +247,10 @@ class LossSpec(Spec):
     """An elementwise loss of operands that broadcast."""
 
     unit: ClassVar[Unit] = ELEMENT
-    by_weights: bool = False
-    """Whether a weighted mean divides by the sum of the weights."""
-    shapes: Shapes | None = None
-    """The shapes that the public function accepts; None for any that broadcast."""
+    calls: Calls
+    """The calls of the public functions."""
 
     def refused(self, shapes: Sequence[Shape]) -> str:
         """Return ``""`` also if the shapes do not broadcast."""
-        if self.shapes is None:
-            return ""
-        return str(self.shapes.wrong(self.name, self.names, shapes) or "")
+        rules = self.calls.shapes
+        return str(rules.wrong(self.name, self.names, shapes) or "") if rules else ""

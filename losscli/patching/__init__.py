@@ -106,9 +106,7 @@ def unpatch(library: str | None = None) -> None:
     if library is not None and library not in LIBRARIES:
         raise UsageError(unknown("library", library, LIBRARIES))
     kept = []
-    for name in [*_active] if library is None else [library]:
-        if name not in _active:
-            continue
+    for name in [each for each in _active if library in (None, each)]:
         _, replaced = _active.pop(name)
         for each in replaced:
             if vars(each.holder).get(each.name) is each.replacement:
@@ -133,8 +131,7 @@ def patched() -> dict[str, str]:
 
 def _check_version(library: str, known: ModuleType) -> None:
     oldest, newest = (".".join(map(str, version)) for version in (known.OLDEST, known.NEWEST))
-    following = f"{known.NEWEST[0]}.{known.NEWEST[1] + 1}"
-    remedy = f"pip install '{library}>={oldest},<{following}'"
+    remedy = f"pip install '{library}>={oldest},<{known.NEWEST[0]}.{known.NEWEST[1] + 1}'"
     try:
         version = import_module(library).__version__
     except ModuleNotFoundError as error:
@@ -159,9 +156,8 @@ def _replaced(path: str, new: str, make: Any) -> _Replaced:
         original = getattr(found, name)
     except (ImportError, AttributeError):
         raise PatchError(f"there is no {path} to replace in the installed version") from None
-    replacement = make(original)
     # A class may inherit it.
-    return _Replaced(path, new, found, name, vars(found).get(name, _MISSING), replacement)
+    return _Replaced(path, new, found, name, vars(found).get(name, _MISSING), make(original))
 
 
 def _swap(module: str, values: Mapping[int, Any]) -> None:

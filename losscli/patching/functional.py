@@ -26,10 +26,6 @@ def table() -> dict[str, tuple[str, Any]]:
     }
 
 
-_REFUSED = (TypeError, ValueError, NotImplementedError)
-"""What losscli's functions raise for arguments that they do not take."""
-
-
 def falling_through(own: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``own``, which hands on to the original what losscli does not take."""
 
@@ -38,8 +34,8 @@ def falling_through(own: Callable[..., Any], original: Callable[..., Any]) -> Ca
         if not any(map(_overrides, (*given, *named.values()))):
             try:
                 return own(*given, **named)
-            except _REFUSED:
-                pass  # the original's error is the one that users know
+            except (TypeError, ValueError, NotImplementedError):
+                pass  # losscli does not take these, and users know the original's error
         return original(*given, **named)
 
     replacement.__prepare_scriptable__ = lambda: original  # type: ignore[attr-defined]

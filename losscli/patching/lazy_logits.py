@@ -26,8 +26,7 @@ class LazyLogits(Tensor):
         cls, compute: Callable[[], Tensor], shape: Sequence[int], dtype: torch.dtype, like: Tensor
     ) -> Self:
         """Describe what ``compute`` will return, on the device of ``like``."""
-        device = like.device
-        self: Self = Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)
+        self: Self = Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=like.device)
         self._compute, self._value = compute, None
         return self
 

@@ -53,17 +53,11 @@ def binary_cross_entropy(
     in PyTorch, the gradient is ``(input - target) / max(input * (1 - input), 1e-12)``, and the
     target's is ``log(1 - input) - log(input)``.
 
-    Args:
-        input: probabilities, any shape.
-        target: probabilities, or labels 0 and 1, in the shape of ``input``.
-
     Raises:
-        ValueError: the shapes of target and input differ.
         RuntimeError: on the CPU, an operand is outside [0, 1]. On a GPU its loss and gradients are
             NaN; PyTorch makes the GPU unusable for the process.
     """
-    reduction = reduction_of(reduction, size_average, reduce)
-    return Arguments((input, target), reduction, (), weight)
+    return Arguments((input, target), reduction_of(reduction, size_average, reduce), (), weight)
 
 
 SPEC = element_loss(

@@ -39,16 +39,11 @@ def binary_cross_entropy_with_logits(
 
     ``target * log(1 + exp(-input)) + (1 - target) * log(1 + exp(input))``, without overflow. Unlike
     PyTorch's, it keeps its digits when a logit fits its label well. The gradient is
-    ``sigmoid(input) - target``.
+    ``sigmoid(input) - target``. Targets are not checked.
 
     Args:
-        input: logits, any shape.
-        target: probabilities, or labels 0 and 1, in the shape of ``input``; not checked.
         pos_weight: multiplies the loss of positive targets, ``target * log(1 + exp(-input))``;
             broadcasts to the shape of both, so (C,) has one value per column.
-
-    Raises:
-        ValueError: the shapes of target and input differ.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     if pos_weight is None:

@@ -51,9 +51,6 @@ def binary_cross_entropy_with_pos_weight(
     ``pos_weight * target * softplus(-input) + (1 - target) * softplus(input)``.
 
     Args:
-        input: logits, any shape.
-        target: probabilities, or labels 0 and 1; broadcastable with ``input``, aligned at the last
-            dimension.
         pos_weight: multiplies the loss of positive targets; broadcastable with both, so (C,) has
             one value per column.
     """

@@ -16,6 +16,7 @@ from ..making import element_loss
 from ..shapes import WEIGHT, Rule, Shape, Shapes
 
 CONSTANT = 0.5 * math.log(2 * math.pi)
+NEGATIVE = "var has negative entry/entries"
 
 
 def _elements(input: Tensor, target: Tensor, var: Tensor, *, full: float, eps: float) -> Tensor:
@@ -29,7 +30,7 @@ def _elements(input: Tensor, target: Tensor, var: Tensor, *, full: float, eps: f
 
 def _terms(
     input: Tensor, target: Tensor, var: Tensor, *, full: float, eps: float
-) -> Mapping[str, Tensor]:
+) -> dict[str, Tensor]:
     var = var.clamp(min=eps)
     difference = input - target
     square = 0.5 * difference * (difference / var)
@@ -48,9 +49,6 @@ def _operands_of(parameters: Mapping[str, float]) -> tuple[Operand, ...]:
         Operand("target", "values to predict"),
         Operand("var", "variances", domain=POSITIVE, integers=False, least=0.0, smooth=smooth),
     )
-
-
-NEGATIVE = "var has negative entry/entries"
 
 
 def _refuse(input: Tensor, target: Tensor, var: Tensor) -> None:
@@ -73,13 +71,8 @@ def gaussian_nll_loss(
     log(2 * pi)``. As in PyTorch, a variance below ``eps`` has the gradient at ``eps``.
 
     Args:
-        input: means, any shape.
         var: variances, differentiable: a number, or a tensor in the shape of ``input``, with one
             extent replaced by 1, or without the last dimension.
-        full: whether to add the constant.
-        eps: the smallest variance to divide by; at least 0.
-        weight: multiplies the loss of each element; broadcasts to its shape, and differentiable.
-            The mean divides by the number of elements.
 
     Raises:
         ValueError: ``var`` has another shape, or a variance is negative and is a number or on the
@@ -105,8 +98,6 @@ VARIANCE = Rule(
     _is_variance, "but for one extent of 1 or the last dimension the shape of input", ValueError
 )
 SHAPES = Shapes({"var": VARIANCE, "weight": WEIGHT}, names=("input", "target", "var"))
-
-
 SPEC = element_loss(
     gaussian_nll_loss,
     "GaussianNLLLoss",

@@ -24,9 +24,6 @@ def hinge_loss(
 
     Where ``input * target == margin``, the gradient passes, as in ``torch.clamp``. Targets are not
     checked.
-
-    Args:
-        margin: value of ``input * target`` from which the loss is 0; any finite number.
     """
     return Arguments((input, target), reduction, (margin,), weight)
 

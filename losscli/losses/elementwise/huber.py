@@ -29,9 +29,6 @@ def huber_loss(
 
     With ``d = input - target``: ``0.5 * d**2`` where ``|d| < delta``, else ``delta * (|d| - 0.5 *
     delta)``. The gradient is ``d`` where ``|d| < delta``, else ``delta * sign(d)``.
-
-    Args:
-        delta: where the quadratic part ends; above 0.
     """
     return Arguments((input, target), reduction, (delta,), weight)
 

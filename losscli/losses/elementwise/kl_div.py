@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from losscli.machine.pytorch import Tensor, torch
 
 from .. import aten
@@ -22,7 +20,7 @@ def _elements(input: Tensor, target: Tensor, *, log_target: float) -> Tensor:
     return entropy - target * input
 
 
-def _terms(input: Tensor, target: Tensor, *, log_target: float) -> Mapping[str, Tensor]:
+def _terms(input: Tensor, target: Tensor, *, log_target: float) -> dict[str, Tensor]:
     if log_target:
         largest = torch.maximum(target.abs(), input.abs())
         power = torch.exp(target)
@@ -36,6 +34,8 @@ SMOOTH = Domain("1/16 to 1", low=0.0625, high=1.0)
 """At 0 the target's gradient is NaN, and near 0 it is steep."""
 PROBABILITY = Operand("target", "probabilities", domain=PROBABILITIES, smooth=SMOOTH)
 LOG_PROBABILITY = Operand("target", "log-probabilities", domain=LOG_PROBABILITIES)
+BATCHMEAN = "batchmean"
+"""A reduction that no operator has."""
 
 
 def kl_div(
@@ -54,21 +54,16 @@ def kl_div(
     checked.
 
     Args:
-        input: log-probabilities, any shape.
         target: probabilities, or with ``log_target`` their logarithms; broadcastable with
             ``input``, aligned at the last dimension.
         reduction: ``none`` (the broadcast shape), ``mean``, ``sum`` or ``batchmean`` (shape
             ``()``), which divides by the first extent of ``input``, as the divergence of
             distributions is defined.
-        log_target: whether the target holds logarithms.
     """
     reduction, rows = reduction_of(reduction, size_average, reduce), None
-    if reduction == BATCHMEAN:  # which no operator knows
+    if reduction == BATCHMEAN:
         reduction, rows = "sum", input.shape[0] if input.dim() else None
     return Arguments((input, target), reduction, (float(log_target),), weight, rows)
-
-
-BATCHMEAN = "batchmean"
 
 
 SPEC = element_loss(

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, Calls
 from ..fields import LOSS, Operand, Parameter, Terms
-from ..formulas import reduce
+from ..formulas import reduced
 from ..making import element_loss
 
 
-def _estimated(d: Tensor, estimator: float) -> Tensor:
+def _elements(log_probs: Tensor, reference_log_probs: Tensor, *, estimator: float) -> Tensor:
+    d = reference_log_probs - log_probs
     if estimator == 3:
         return d.expm1() - d  # which keeps its digits where both agree
     return -d if estimator == 1 else 0.5 * d * d
 
 
-def _as_written(
-    log_probs: Tensor, reference_log_probs: Tensor, *, reduction: str, estimator: float
-) -> Tensor:
+def _as_written(log_probs: Tensor, reference_log_probs: Tensor, *, estimator: float) -> Tensor:
+    if estimator != 3:
+        return _elements(log_probs, reference_log_probs, estimator=estimator)
     d = reference_log_probs - log_probs
-    return reduce(torch.exp(d) - d - 1 if estimator == 3 else _estimated(d, estimator), reduction)
+    return torch.exp(d) - d - 1
 
 
 def _terms(
     log_probs: Tensor, reference_log_probs: Tensor, *, estimator: float
-) -> Mapping[str, Tensor]:
+) -> dict[str, Tensor]:
     if estimator != 3:
         return {}
     d = reference_log_probs - log_probs
@@ -51,12 +50,7 @@ def kl_estimate(
     With ``d = reference_log_probs - log_probs`` of tokens sampled from the policy, ``k1 = -d``,
     ``k2 = 0.5 * d**2`` and ``k3 = exp(d) - 1 - d`` estimate the divergence of the policy from the
     reference (http://joschu.net/blog/kl-approx.html). k1 and k3 are unbiased; k2 and k3 are never
-    negative. GRPO (Shao et al. 2024, arXiv:2402.03300) uses k3.
-
-    Args:
-        log_probs: the policy's log-probabilities, any shape; differentiable.
-        reference_log_probs: the reference's; broadcastable with ``log_probs``, and differentiable.
-        estimator: 1, 2 or 3, for k1, k2 or k3.
+    negative. GRPO (Shao et al. 2024, arXiv:2402.03300) uses k3. Both operands have gradients.
     """
     CALLS.check({"estimator": estimator})
     return Arguments((log_probs, reference_log_probs), reduction, (estimator,), weight)
@@ -79,10 +73,8 @@ SPEC = element_loss(
             other=2.0,
         ),
     ),
-    elements=lambda log_probs, reference_log_probs, estimator: _estimated(
-        reference_log_probs - log_probs, estimator
-    ),
-    functional=_as_written,
+    elements=_elements,
+    functional=reduced(_as_written),
     temporaries=6,
     terms=Terms(
         _terms,

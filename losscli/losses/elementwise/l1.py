@@ -28,8 +28,7 @@ def l1_loss(
 
     The gradient is the sign of the difference; it is 0 where both are equal or one is NaN.
     """
-    reduction = reduction_of(reduction, size_average, reduce)
-    return Arguments((input, target), reduction, (), weight)
+    return Arguments((input, target), reduction_of(reduction, size_average, reduce), (), weight)
 
 
 SPEC = element_loss(

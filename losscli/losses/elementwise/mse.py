@@ -20,8 +20,7 @@ def mse_loss(
     weight: Tensor | None = None,
 ) -> Arguments:
     """Mean squared error, as torch.nn.functional.mse_loss: ``(input - target)**2``."""
-    reduction = reduction_of(reduction, size_average, reduce)
-    return Arguments((input, target), reduction, (), weight)
+    return Arguments((input, target), reduction_of(reduction, size_average, reduce), (), weight)
 
 
 SPEC = element_loss(

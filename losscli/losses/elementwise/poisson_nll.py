@@ -34,7 +34,7 @@ def _elements(
 
 def _terms(
     input: Tensor, target: Tensor, *, log_input: float, full: float, eps: float
-) -> Mapping[str, Tensor]:
+) -> dict[str, Tensor]:
     """Rate, logarithm times target, and Stirling's approximation."""
     if log_input:
         rate, logarithm, slope = torch.exp(input), input.abs(), torch.exp(input)
@@ -52,14 +52,11 @@ def _terms(
     return {LOSS: loss, "input": slope.maximum(own.abs()), "target": of_target}
 
 
-ABOVE_ONE = Domain("above 1", low=1.0)
-
-
 def _operands_of(parameters: Mapping[str, float]) -> tuple[Operand, ...]:
     # With ``full`` the loss jumps at a target of 1.
     rate = Operand("input", "rates", domain=POSITIVE)
     logarithm = Operand("input", "logarithms of rates, or rates")
-    smooth = ABOVE_ONE if parameters["full"] else None
+    smooth = Domain("above 1", low=1.0) if parameters["full"] else None
     # Where the loss is near 0: for a logarithm of 1/2, or a rate near 0.
     counts = replace(COUNTS, at_least_loss=3.0 if parameters["log_input"] else 0.0)
     target = Operand("target", "counts", domain=counts, smooth=smooth)
@@ -83,13 +80,6 @@ def poisson_nll_loss(
     * log(input + eps)``. ``full`` adds Stirling's approximation of ``log(target!)`` for targets
     above 1: ``target * log(target) - target + 0.5 * log(2 * pi * target)``. Its derivative is 0 for
     other targets, also at 0, where PyTorch's is NaN.
-
-    Args:
-        input: rates or their logarithms, any shape.
-        target: counts; broadcastable with ``input``, aligned at the last dimension.
-        log_input: whether the input holds logarithms.
-        full: whether to add the approximation.
-        eps: keeps the logarithm of a rate of 0 finite; at least 0.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     return Arguments((input, target), reduction, (float(log_input), float(full), eps), weight)

@@ -12,7 +12,7 @@ from losscli.machine.pytorch import Tensor, torch
 from ..calling import Added, Arguments, Calls
 from ..domain import WEIGHTS
 from ..fields import Operand, Parameter, Tolerance
-from ..formulas import REDUCTIONS, promoted, reduce, widened
+from ..formulas import REDUCTIONS, promoted, reduced, widened
 from ..making import element_loss
 from ..shapes import broadcasts_to, remedy
 from . import kl_estimate
@@ -68,7 +68,6 @@ def _as_written(
     old_log_probs: Tensor,
     advantages: Tensor,
     *,
-    reduction: str,
     clip_low: float,
     clip_high: float,
     dual_clip: float,
@@ -77,11 +76,11 @@ def _as_written(
     ratio = torch.exp(log_probs - old_log_probs)
     clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
     if cispo:
-        return reduce(-advantages * clipped.detach() * log_probs, reduction)
+        return -advantages * clipped.detach() * log_probs
     loss = torch.maximum(-advantages * ratio, -advantages * clipped)
     if dual_clip:
         loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * dual_clip), loss)
-    return reduce(loss, reduction)
+    return loss
 
 
 @dataclass(frozen=True)
@@ -132,10 +131,7 @@ def policy_loss(
         reference_log_probs: those of the reference; only needed with ``kl_coefficient``.
         mask: the tokens that count, bool or 0 and 1; broadcastable with ``log_probs``; None for
             all. The other losses must be finite.
-        clip_low: how far the ratio may fall below 1; from 0 to 1.
-        clip_high: how far the ratio may rise above 1; at least 0.
         dual_clip: the largest ratio for a negative advantage; above 1, or 0 for none.
-        cispo: whether the clipped ratio is a constant factor of the log-probability.
         kl_coefficient: multiplies :func:`kl_estimate`, which is added.
         kl_estimator: 1, 2 or 3, for k1, k2 or k3.
         reduction: ``none`` (the broadcast shape), ``mean``, ``sum``, ``sequence_mean`` or
@@ -238,7 +234,7 @@ SPEC = element_loss(
         ),
     ),
     elements=_elements,
-    functional=_as_written,
+    functional=reduced(_as_written),
     kinks=lambda parameters: tuple(_bounds(parameters)),  # of one sign of the advantage each
     branch_coordinate=lambda own, old, advantages: own - old + 0 * advantages,
     branches=_branches,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from losscli.machine.pytorch import Tensor, torch
 
@@ -20,7 +19,7 @@ def _reference(input: Tensor, target: Tensor, *, reduction: str, quantile: float
 
 
 class _QuantileCalls(Calls):
-    def check(self, settings: Mapping[str, Any]) -> None:
+    def check(self, settings: Mapping[str, float | Sequence[float]]) -> None:
         if isinstance(quantile := settings["quantile"], Sequence):
             _check_several(quantile)
             settings = {**settings, "quantile": 0.5}
@@ -39,8 +38,7 @@ def _several(
         )
     tensors = (input, target) if weight is None else (input, target, weight)
     dtype = promoted(*tensors)
-    operand = on_device(tuple(map(float, quantile)), widened(dtype), input)
-    operands = (input, target, operand)
+    operands = (input, target, on_device(tuple(map(float, quantile)), widened(dtype), input))
     return Arguments(operands, reduction, (), weight, operator="quantiles", dtype=dtype)
 
 

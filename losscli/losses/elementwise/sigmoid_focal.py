@@ -10,7 +10,7 @@ from .. import aten
 from ..calling import Arguments
 from ..domain import PROBABILITIES
 from ..fields import Operand, Parameter, Terms, Tolerance
-from ..formulas import alike, prediction, reduce
+from ..formulas import prediction, reduced, torchs_own
 from ..making import element_loss
 
 
@@ -32,18 +32,15 @@ def _elements(input: Tensor, target: Tensor, *, alpha: float, gamma: float) -> T
     return loss
 
 
-def _as_written(
-    input: Tensor, target: Tensor, *, reduction: str, alpha: float, gamma: float
-) -> Tensor:
+def _as_written(input: Tensor, target: Tensor, *, alpha: float, gamma: float) -> Tensor:
     """Torchvision's loss, in which easy examples lose their digits."""
-    input, target = alike(input, target)
     p = torch.sigmoid(input)
     entropy = aten.binary_cross_entropy_with_logits(input, target, reduction="none")
     right = p * target + (1 - p) * (1 - target)
     loss = entropy * (1 - right) ** gamma
     if alpha >= 0:
         loss = (alpha * target + (1 - alpha) * (1 - target)) * loss
-    return reduce(loss, reduction)
+    return loss
 
 
 def _terms(input: Tensor, target: Tensor, *, alpha: float, gamma: float) -> dict[str, Tensor]:
@@ -110,7 +107,7 @@ SPEC = element_loss(
         Parameter("gamma", 2.0, 0.0, "exponent of m, the probability of the wrong class", 2.3),
     ),
     elements=_elements,
-    functional=_as_written,
+    functional=torchs_own(reduced(_as_written)),
     branch_coordinate=prediction,
     temporaries=18,
     tolerance=Tolerance(4.0, "the power multiplies the 3 ulp of its base on a GPU by gamma"),

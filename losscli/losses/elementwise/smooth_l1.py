@@ -41,9 +41,6 @@ def smooth_l1_loss(
     With ``d = input - target``: ``0.5 * d**2 / beta`` where ``|d| < beta``, else ``|d| - 0.5 *
     beta``. The gradient is ``d / beta`` where ``|d| < beta``, else ``sign(d)``. ``beta=0`` gives
     the L1 loss, with gradient 0 at zero.
-
-    Args:
-        beta: where the quadratic part ends; at least 0.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     return Arguments((input, target), reduction, (beta,), weight)

@@ -56,16 +56,8 @@ def soft_margin_loss(
     ``log(1 + exp(-input * target))``, without overflow: where PyTorch's is infinite, this is
     ``-input * target``. Unlike PyTorch's, it has a gradient for the target. Targets are not
     checked.
-
-    Args:
-        input: logits, any shape.
-        target: broadcasts to the shape of ``input``.
-
-    Raises:
-        RuntimeError: the target does not broadcast to the input's shape.
     """
-    reduction = reduction_of(reduction, size_average, reduce)
-    return Arguments((input, target), reduction, (), weight)
+    return Arguments((input, target), reduction_of(reduction, size_average, reduce), (), weight)
 
 
 SPEC = element_loss(

@@ -7,8 +7,7 @@ from typing import Any
 
 from losscli.machine.pytorch import Tensor
 
-from ..calling import WEIGHTED as PREFIX
-from ..calling import Arguments, Calls, named_call
+from ..calling import WEIGHTED, Arguments, Calls, named_call
 from ..domain import WEIGHTS
 from ..fields import LOSS, Operand, Terms, looser
 from ..formulas import Reduction, reduce
@@ -21,17 +20,17 @@ _ROUNDINGS = 2, "the weight adds two roundings to the four of an element"
 
 def inner_name(name: str) -> str:
     """Return the unweighted loss's name."""
-    return name.removeprefix(PREFIX)
+    return name.removeprefix(WEIGHTED)
 
 
 def is_weighted(name: str) -> bool:
     """Tell whether a loss is a weighted one."""
-    return name.startswith(PREFIX)
+    return name.startswith(WEIGHTED)
 
 
 def weighted(spec: LossSpec) -> LossSpec:
     """Return the spec of the weighted loss."""
-    name, inner = f"{PREFIX}{spec.name}", spec.operands_of
+    name, inner = f"{WEIGHTED}{spec.name}", spec.operands_of
     return replace(
         spec,
         name=name,
@@ -69,8 +68,7 @@ def _bind(
     spec: LossSpec, calls: Calls, reduction: Reduction, settings: Mapping[str, float]
 ) -> Callable[..., Tensor]:
     """Return the public function with a weight, or the operator if their means differ."""
-    if spec.by_weights and reduction == "mean":
+    if spec.calls.by_weights and reduction == "mean":
         values = tuple(spec.resolve(settings).values())
         return lambda *operands: calls.loss(Arguments(operands, reduction, values))
-    named = spec.settings(reduction, settings)
-    return named_call(spec.loss, (*spec.names, WEIGHT.name), named)
+    return named_call(spec.loss, (*spec.names, WEIGHT.name), spec.settings(reduction, settings))

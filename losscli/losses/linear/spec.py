@@ -27,28 +27,23 @@ MEMORY_BUDGET = Parameter(
 )
 
 
-# A size is tokens x width x classes.
-WEIGHT = Operand(
-    *("linear_weight", "weight of the linear layer"),
-    shape=lambda size: (size[2], size[1]),
-    factor=lambda size: 1 / math.sqrt(size[1]),  # logits spread as the hidden states do
-    shared=True,
-)
-BIAS = Operand(
-    *("linear_bias", "bias of the linear layer"),
-    shape=lambda size: size[2:],
-    shared=True,
-    form="biased",
-)
-
-
 def operands(prediction: str, numbers: str) -> tuple[Operand, ...]:
     """Return the operands, named after the hidden states and class indices."""
     return (
         Operand(prediction, "hidden states", shape=lambda size: size[:2]),
         class_indices(numbers, lambda size: size[:1]),
-        WEIGHT,
-        BIAS,
+        Operand(
+            *("linear_weight", "weight of the linear layer"),
+            shape=lambda size: (size[2], size[1]),
+            factor=lambda size: 1 / math.sqrt(size[1]),  # logits spread as the hidden states do
+            shared=True,
+        ),
+        Operand(
+            *("linear_bias", "bias of the linear layer"),
+            shape=lambda size: size[2:],
+            shared=True,
+            form="biased",
+        ),
     )
 
 
@@ -114,7 +109,6 @@ class LinearSpec(Spec):
         return choose(size, int(parameters[MEMORY_BUDGET.name]) or None, free)
 
     def bound(self, reduction: Reduction, parameters: Mapping[str, float]) -> Callable[..., Tensor]:
-        """Return the public function with fixed reduction and parameters."""
         settings = self.settings(reduction, parameters)
         return lambda *tensors: self.loss(**dict(zip(self.names, tensors, strict=True)), **settings)
 

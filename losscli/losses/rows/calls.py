@@ -1,18 +1,18 @@
 """Calls the operators of row-wise losses."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from losscli.machine.pytorch import Tensor, torch
 
 from .. import operators
-from ..calling import Arguments, Calls, further
+from ..calling import Arguments, Calls
 from ..formulas import promoted
 
 IN_PLACE = {
-    further(
-        "inplace", "bool", False
-    ): """overwrite the first operand with the gradient and return it, which saves memory; if it
-        requires grad, call this under ``torch.no_grad()``.""",
+    "inplace": """overwrite the first operand with the gradient and return it, which saves memory;
+        if it requires grad, call this under ``torch.no_grad()``."""
 }
 _MOST_ACCEPTED = 64
 """Settings that are cached, so that a training step is checked once."""
@@ -22,10 +22,7 @@ class RowCalls(Calls):
     """The calls of one row-wise loss."""
 
     def __init__(self, name: str, *, in_place: bool = False, composing: str = "") -> None:
-        """``in_place``: an operator can write the gradient over the first operand.
-
-        ``composing``: the operator for calls that are composed, if not the reference.
-        """
+        """``composing``: the operator for calls that are composed, if not the reference."""
         super().__init__(name)
         self.in_place, self.composing = in_place, composing or f"{name}_reference"
         self.further = IN_PLACE if in_place else {}
@@ -44,7 +41,7 @@ class RowCalls(Calls):
         return loss
 
     def loss_with_grad(
-        self, given: Arguments, grad_output: Tensor | float = 1.0, *, inplace: bool = False
+        self, given: Arguments, *, grad_output: Tensor | float = 1.0, inplace: bool = False
     ) -> tuple[Tensor, Tensor]:
         """Return the loss and the first operand's gradient, from one launch."""
         if operators.are_distributed(given.operands):
@@ -82,7 +79,7 @@ class RowCalls(Calls):
         return checked
 
 
-def _dtype_of(operands: tuple[Tensor, ...]) -> "torch.dtype":
+def _dtype_of(operands: tuple[Tensor, ...]) -> torch.dtype:
     first, second, *_ = operands
     if not second.is_floating_point():
         return first.dtype

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from losscli.machine.pytorch import Tensor, torch
 
@@ -14,7 +13,7 @@ from ..formulas import in_float32
 from ..making import row_loss
 from ..shapes import broadcast_tensors, remedy
 from .spec import of_last_rows
-from .terms import OF_VECTORS, cosine_terms, masked
+from .terms import OF_VECTORS, LazyTerms, cosine_terms, masked
 
 
 def _rows(first: Tensor, second: Tensor, target: Tensor, *, margin: float = 0.0) -> Tensor:
@@ -26,9 +25,7 @@ def _rows(first: Tensor, second: Tensor, target: Tensor, *, margin: float = 0.0)
     return torch.where(target == -1, unlike, loss)
 
 
-def _terms(
-    input1: Tensor, input2: Tensor, target: Tensor, *, margin: float = 0.0
-) -> Mapping[str, Tensor]:
+def _terms(input1: Tensor, input2: Tensor, target: Tensor, *, margin: float = 0.0) -> LazyTerms:
     one, other = (((x * x).sum(-1, keepdim=True) + 1e-12).sqrt() for x in (input1, input2))
     cosine = (input1 * input2).sum(-1) / (one * other).squeeze(-1)
     active = (target == 1) | ((target == -1) & (cosine >= margin))
@@ -58,7 +55,6 @@ def cosine_embedding_loss(
         input2: vectors that broadcast with ``input1``; differentiable. As in PyTorch, a one-element
             vector has the norm of one element.
         target: 1 or -1 for each row, ``(N)`` or ``()``.
-        margin: the cosine that rows with target -1 may have.
     """
     reduction, shape = reduction_of(reduction, size_average, reduce), input1.shape
     if target.dim() > 1 or input1.dim() != target.dim() + 1 or input2.dim() != target.dim() + 1:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
@@ -11,7 +9,7 @@ from ..fields import Operand, Parameter, Relations, Terms
 from ..formulas import in_float32
 from ..making import row_loss
 from ..shapes import broadcast_tensors
-from .terms import OF_VECTORS, cosine_terms
+from .terms import OF_VECTORS, LazyTerms, cosine_terms
 
 
 def _rows(x1: Tensor, x2: Tensor, *, eps: float = 1e-8) -> Tensor:
@@ -20,7 +18,7 @@ def _rows(x1: Tensor, x2: Tensor, *, eps: float = 1e-8) -> Tensor:
     return 1 - cosine
 
 
-def _terms(x1: Tensor, x2: Tensor, *, eps: float = 1e-8) -> Mapping[str, Tensor]:
+def _terms(x1: Tensor, x2: Tensor, *, eps: float = 1e-8) -> LazyTerms:
     one, other = (torch.linalg.vector_norm(x, dim=-1, keepdim=True) for x in (x1, x2))
     norms = one.clamp_min(eps), other.clamp_min(eps)
     return cosine_terms({"x1": x1, "x2": x2}, norms, eps, lambda cosine: cosine.clamp(min=1.0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -150,7 +149,7 @@ def _terms(
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
     **others: float,
-) -> Mapping[str, Tensor]:
+) -> LazyTerms:
     rows = _rows(input, target, weight, label_smoothing=label_smoothing, **others)
     temperature, softcap = others.get("temperature", 1.0), others.get("softcap", 0.0)
     dim, x = rows.dim, rows.logits

@@ -45,7 +45,7 @@ def ignored_index(parameters: Mapping[str, float]) -> int | None:
 
 def operators_of(spec: RowSpec) -> Iterator[RowSpec]:
     """Yield a loss with its own operands, then with each of its ``forms``."""
-    yield replace(spec, forms={})
+    yield spec
     for suffix, operands in spec.forms.items():
         of_probabilities = any(operand.domain is PROBABILITIES for operand in operands)
         yield replace(
@@ -56,7 +56,6 @@ def operators_of(spec: RowSpec) -> Iterator[RowSpec]:
             operands=operands,
             counts=spec.counts if _are_numbered(operands) else None,
             relations=replace(spec.relations, numbered=spec.name if of_probabilities else ""),
-            forms={},
         )
 
 

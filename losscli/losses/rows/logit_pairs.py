@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -53,7 +53,7 @@ def _divergence_loss(
     arguments: Callable[..., Arguments],
     module: str,
     divergence: Callable[..., Tensor],
-    terms: Callable[..., Mapping[str, Tensor]],
+    terms: Callable[..., LazyTerms],
     *,
     parameters: tuple[Parameter, ...] = (TEMPERATURE,),
     **fields: Any,
@@ -99,14 +99,14 @@ def _reference(
 
 
 def _terms(
-    of: Callable[..., Mapping[str, Tensor]],
+    of: Callable[..., LazyTerms],
     input: Tensor,
     target: Tensor,
     mask: Tensor | None = None,
     *,
     temperature: float = 1.0,
     **settings: float,
-) -> Mapping[str, Tensor]:
+) -> LazyTerms:
     pair = Softmax.of(input, temperature), Softmax.of(target, temperature)
     return masked(of(*pair, temperature, **settings), mask)
 
@@ -117,7 +117,7 @@ def _kl(log_p: Tensor, log_q: Tensor) -> Tensor:
 
 def kl_terms(
     p: Softmax, q: Softmax, temperature: float, names: tuple[str, str] = ("target", "input")
-) -> Mapping[str, Tensor]:
+) -> LazyTerms:
     """Return the terms of ``_kl``; ``names`` are the operands of q and p."""
     surprise = WeightedSum(q, q.log - p.log, q.size.fmax(p.size))
     return divergence_terms(surprise, p, names, temperature)
@@ -179,7 +179,7 @@ SOFT_CROSS_ENTROPY = _divergence_loss(
 )
 
 
-def _variation_terms(p: Softmax, q: Softmax, temperature: float) -> Mapping[str, Tensor]:
+def _variation_terms(p: Softmax, q: Softmax, temperature: float) -> LazyTerms:
     # The derivative of p is p times (sign - expected sign).
     sign = (p.probability - q.probability).sign()
     of_p, of_q = (WeightedSum(each, sign, torch.ones_like(sign)) for each in (p, q))
@@ -208,7 +208,7 @@ def _undecided(
     dtype: torch.dtype,
     ulp: float,
     temperature: float = 1.0,
-) -> Mapping[str, Tensor]:
+) -> LazyTerms:
     """Return how far rounding may move derivatives where p and q nearly agree.
 
     A kernel takes the sign of a difference of rounded probabilities. Within both errors, any sign
@@ -257,9 +257,7 @@ def _mixture(log_q: Tensor, log_p: Tensor, *, beta: float) -> Tensor:
     return beta * weighted_sum(p, log_p - log_m) + (1 - beta) * weighted_sum(q, log_q - log_m)
 
 
-def _mixture_terms(
-    q: Softmax, p: Softmax, temperature: float, *, beta: float
-) -> Mapping[str, Tensor]:
+def _mixture_terms(q: Softmax, p: Softmax, temperature: float, *, beta: float) -> LazyTerms:
     m = beta * p.probability + (1 - beta) * q.probability
     # A logarithm moves by its argument's relative error.
     size = m.log().abs().fmax((beta * p.weight + (1 - beta) * q.weight) / m)
@@ -288,9 +286,6 @@ def js_divergence(
     With p the softmax of ``target / T``, q of ``input / T`` and ``m = beta * p + (1 - beta) * q``,
     a row's loss is ``beta * sum of p * log(p / m) + (1 - beta) * sum of q * log(q / m)`` (Agarwal
     et al. 2023, arXiv:2306.13649: p is the teacher's, q the student's).
-
-    Args:
-        beta: the weight of p in the mixture; above 0 and below 1.
     """
     return Arguments((input, target, mask), reduction, (temperature, beta))
 

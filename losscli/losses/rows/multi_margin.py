@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from losscli.machine.pytorch import Tensor, torch
 
@@ -30,14 +29,13 @@ def _from_kinks(
     input: Tensor, target: Tensor, *_: Tensor | None, margin: float, **__: float
 ) -> tuple[Tensor, ...]:
     number = target.long().unsqueeze(-1)
-    beyond = margin - input.gather(-1, number) + input
     # A row's loss has no kink at its own class.
-    return (beyond.scatter(-1, number, math.inf),)
+    return ((margin - input.gather(-1, number) + input).scatter(-1, number, math.inf),)
 
 
 def _terms(
     input: Tensor, target: Tensor, weight: Tensor | None, *, p: float, margin: float
-) -> Mapping[str, Tensor]:
+) -> LazyTerms:
     number = target.long().unsqueeze(-1)
     own = input.gather(-1, number)
     beyond = torch.relu(margin - own + input).scatter(-1, number, 0.0)
@@ -76,8 +74,6 @@ def multi_margin_loss(
         input: scores, ``(N, C)``, ``(C)``, or ``()`` for a single class; differentiable.
         target: class indices in int64, int32 or uint8, ``(N)``; for a single row also ``()``.
         p: 1 or 2.
-        margin: how much higher a row's class must score than any other.
-        weight: a factor for each class, ``(C)``; not differentiable.
 
     Raises:
         ValueError: another p, or a weight that is not one-dimensional.

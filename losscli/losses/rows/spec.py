@@ -82,8 +82,6 @@ class RowSpec(Spec):
     unit: ClassVar[Unit] = ROW
     header: str = ""
     """The header's stem, if not the loss's name."""
-    form_of: str = ""
-    """The loss of which this is a form, or empty."""
     forms: Mapping[str, tuple[Operand, ...]] = field(default_factory=dict)
     """Alternative operands by name suffix, each with operators and kernels from the same header."""
     second_dimension: bool = False

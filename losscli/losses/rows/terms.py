@@ -106,15 +106,14 @@ class WeightedSum:
     @property
     def slope(self) -> Tensor:
         """The magnitude of the derivative for ``x / T``: ``p * (value - sum of p * value)``."""
-        total = self.total.unsqueeze(-1)
-        found = self.of.probability * known(self.size).fmax(total)
+        found = self.of.probability * known(self.size).fmax(self.total.unsqueeze(-1))
         mean = known(self.of.probability * self.value).sum(-1, keepdim=True)
         return known(found + self._rounding * (self.value - mean).abs())
 
 
 def divergence_terms(
     summed: WeightedSum, other: Softmax, names: tuple[str, str], temperature: float
-) -> Mapping[str, Tensor]:
+) -> LazyTerms:
     """Return the terms of a weighted sum of differences of logarithms.
 
     ``names`` are the operands of the weights and of the ``other`` distribution.
@@ -130,7 +129,7 @@ def divergence_terms(
     )
 
 
-def masked(terms: Mapping[str, Tensor], mask: Tensor | None) -> Mapping[str, Tensor]:
+def masked(terms: LazyTerms, mask: Tensor | None) -> LazyTerms:
     """Zero the terms of masked rows, where any error must show."""
     if mask is None:
         return terms
@@ -148,7 +147,7 @@ def cosine_terms(
     norms: tuple[Tensor, Tensor],
     eps: float,
     of_loss: Callable[[Tensor], Tensor],
-) -> Mapping[str, Tensor]:
+) -> LazyTerms:
     """Return the terms of a loss of the cosine of two rows, and of its gradients.
 
     ``norms`` are ``(..., 1)``; those above ``eps`` have a derivative. ``of_loss`` returns the

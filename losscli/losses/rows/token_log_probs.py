@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -43,9 +42,7 @@ def _reference(
     return reduce(found, reduction)
 
 
-def _terms(
-    logits: Tensor, tokens: Tensor, *, temperature: float, entropy: float
-) -> Mapping[str, Tensor]:
+def _terms(logits: Tensor, tokens: Tensor, *, temperature: float, entropy: float) -> LazyTerms:
     p = Softmax.of(logits, temperature)
     surprise = WeightedSum(p, p.log, p.size)
     number = tokens.long().unsqueeze(-1)
@@ -72,7 +69,6 @@ def token_log_probs(
 
     Args:
         logits: ``(..., C)`` for C tokens; differentiable.
-        tokens: token indices in int64, int32 or uint8, ``(...)``.
 
     Returns:
         The log-probabilities, ``(...)``, or with ``entropy`` these and the entropies; float32 for

@@ -6,8 +6,6 @@ all digits of a small remainder. ``losscli/linear/topk_kl_divergence.py`` comput
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
@@ -37,9 +35,8 @@ def _with_rest(log_probs: Tensor, impossible: Tensor) -> Tensor:
     rest = 1 - shares.sum(-1, keepdim=True)
     surprise = (shares * wide).detach().nan_to_num(nan=0.0)  # 0 times infinity is 0
     rounding = _rounding(log_probs.dtype, log_probs.shape[-1], -surprise.sum(-1, keepdim=True))
-    least = torch.where(impossible, rounding, 0.0)
     # Harmless without a remainder, because the gradient is computed there too.
-    positive = rest > least
+    positive = rest > torch.where(impossible, rounding, 0.0)
     log_rest = torch.where(positive, rest, 1.0).log().masked_fill(~positive, -torch.inf)
     return torch.cat([wide, log_rest], -1).to(widened(log_probs.dtype))
 
@@ -124,7 +121,7 @@ def _terms(
     *,
     reverse: float = 0.0,
     temperature: float = 1.0,
-) -> Mapping[str, Tensor]:
+) -> LazyTerms:
     classes, target = harmless(classes, target, mask)
     bins = known_bins(bins_of(input, classes, mask, temperature), target, input.shape[-1])
     p, q = (Softmax.of(each, 1.0, computed=True) for each in bins)
@@ -146,8 +143,7 @@ def _terms(
         if not has_rest:
             return found
         # The derivative of the remainder's logarithm is -q over the remainder.
-        moved = known(target.exp() * (found / q.probability)[..., -1:])
-        return found[..., :-1] + moved
+        return found[..., :-1] + known(target.exp() * (found / q.probability)[..., -1:])
 
     terms = LazyTerms({LOSS: lambda: of_bins[LOSS], "input": of_input, "target": of_target})
     return masked(terms, mask)
@@ -184,8 +180,6 @@ def topk_kl_divergence(
             any order.
         target: the teacher's log-probabilities of these, ``(..., k)``, at its own temperature;
             differentiable. If they sum to more than 1, they are divided by their sum.
-        reverse: whether the student's distribution weighs the logarithms.
-        temperature: divides the student's logits; above 0.
 
     Returns:
         The loss in the promoted dtype; float32 for 16 bits.

@@ -54,7 +54,7 @@ def _terms(
     p: float = 2.0,
     eps: float = 1e-6,
     swap: float = 0.0,
-) -> Mapping[str, Tensor]:
+) -> LazyTerms:
     near = _Distance.of(anchor, positive, p, eps)
     far = _Distance.of(anchor, negative, p, eps)
     farther = _Distance.of(positive, negative, p, eps)
@@ -82,6 +82,7 @@ def _terms(
     )
 
 
+_NAMES = ("anchor", "positive", "negative")
 _ROUNDINGS = 2.0**-17
 """How far a row's loss may be off in float32, relative to its largest term; generous."""
 _EITHER = 2.0**23
@@ -140,10 +141,7 @@ def triplet_margin_loss(
         positive: vectors that broadcast with ``anchor``; differentiable.
         negative: vectors that broadcast with ``anchor``; differentiable. As in PyTorch, a distance
             between one-element vectors has one term, whatever the third operand's length.
-        margin: how much nearer the positive must be; above 0.
         p: the degree of the norm. Infinity and degrees of at most 0 use PyTorch operators.
-        eps: added to each difference.
-        swap: use the smaller of ``d(anchor, negative)`` and ``d(positive, negative)``.
 
     Raises:
         ValueError: the margin is not above 0.
@@ -172,9 +170,6 @@ def triplet_margin_loss(
         restored=lambda gradient: gradient.sum_to_size(anchor.shape),
         composed=composed or not 0 < p < math.inf,
     )
-
-
-_NAMES = ("anchor", "positive", "negative")
 
 
 SPEC = row_loss(
