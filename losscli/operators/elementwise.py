@@ -123,12 +123,10 @@ def _vmap_with_grad(operator: OpOverload, count: int, info: Any, dims: Any, *arg
     every = [*arguments_of(operator, arguments).values()]
     reduction, *settings, grad_output, factor = every[count:]
     batch = _Batch(info.batch_size, arguments[:count], dims[:count])
-    if grad_output is not None:
-        dim = dims[len(every) - 2]
-        one = reduction != "none" or _shape(grad_output, dim).numel() == 1
-        grad_output = batch.incoming(grad_output, dim, reduction, one=one)
-    else:
+    if grad_output is None:
         factor /= divisor_of(batch.shape, reduction)
+    else:
+        grad_output = batch.incoming(grad_output, dims[len(every) - 2], reduction)
     elements, gradient = operator(
         *batch.operands(reduction, of_each_sample=[0]), "none", *settings, grad_output, factor
     )
@@ -210,15 +208,13 @@ class _Batch:
         tensor = tensor[(slice(None), *(None,) * missing)]
         return tensor.expand(self.size, *tensor.shape[1:])
 
-    def incoming(
-        self, grad_output: Tensor, dim: int | None, reduction: str, *, one: bool | None = None
-    ) -> Tensor:
-        """Return each element's grad_output; ``one``: it has one element per sample."""
+    def incoming(self, grad_output: Tensor, dim: int | None, reduction: str) -> Tensor:
+        """Return each element's grad_output."""
         if reduction == "mean":
             # In float64, so that it is rounded once.
             grad_output = grad_output.double() / divisor_of(self.shape, reduction)
         grad_output = grad_output[None] if dim is None else grad_output.movedim(dim, 0)
-        if reduction != "none" if one is None else one:
+        if reduction != "none" or grad_output.shape[1:].numel() == 1:
             grad_output = grad_output.reshape(grad_output.shape[0], *(1,) * len(self.shape))
         return grad_output.expand(self.size, *self.shape)
 

@@ -28,6 +28,7 @@ _loaded: set[tuple[str, str]] = set()
 _missing: dict[tuple[str, str], LosscliError] = {}
 """Why there are no kernels, by loss and device; they are not looked for again."""
 _has_warned = False
+_BINDING = ("", "")
 
 
 def mode() -> str:
@@ -55,6 +56,7 @@ def has_binding() -> bool:
 
 
 def _try(loss: str, device: str, load: Callable[[], None]) -> bool:
+    global _has_warned
     if (loss, device) in _loaded:
         return True
     error = _missing.get((loss, device)) or _missing.get(_BINDING)
@@ -71,28 +73,18 @@ def _try(loss: str, device: str, load: Callable[[], None]) -> bool:
         _missing[loss, device] = error
     if mode() == ERROR:
         raise error
-    _warn(error)
-    if (loss, device) != _BINDING and _BINDING not in _missing and not loading.has_torch():
-        # Otherwise each loss would try to build it again.
-        has_binding()
+    if not _has_warned:
+        _has_warned = True
+        warnings.warn(
+            "losscli computes losses by PyTorch's formulas, slower and with more memory, because "
+            f"kernels cannot be built: {first_line(error).rstrip('.')}. `losscli doctor` checks "
+            f"what a build needs; {FALLBACK_VARIABLE}={ERROR} makes this an error.",
+            RuntimeWarning,
+            stacklevel=1,
+        )
+    if (loss, device) != _BINDING:
+        has_binding()  # otherwise each loss would try to build it again
     return False
-
-
-_BINDING = ("", "")
-
-
-def _warn(error: LosscliError) -> None:
-    global _has_warned
-    if _has_warned:
-        return
-    _has_warned = True
-    warnings.warn(
-        "losscli computes losses by PyTorch's formulas, slower and with more memory, because "
-        f"kernels cannot be built: {first_line(error).rstrip('.')}. `losscli doctor` checks what a "
-        f"build needs; {FALLBACK_VARIABLE}={ERROR} makes this an error.",
-        RuntimeWarning,
-        stacklevel=2,
-    )
 
 
 def compute(

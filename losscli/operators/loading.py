@@ -30,11 +30,6 @@ def load(device: str | None = None) -> None:
     load_targets(targets.production(losses, kind) if kind else [Target(targets.TORCH)])
 
 
-def has_torch() -> bool:
-    """Tell whether the operators' implementation is loaded."""
-    return Target(targets.TORCH) in _loaded
-
-
 def load_loss(loss: str, device: str, *, strategies: bool = False) -> None:
     """Load the libraries for a loss on ``cpu`` or ``cuda``."""
     load_targets(targets.needed(loss, device, strategies=strategies))
@@ -70,16 +65,11 @@ def build_ahead(wanted: Sequence[Target]) -> None:
 
 
 def _obtain(wanted: Sequence[Target]) -> list[Path]:
-    from losscli.build.builder import Builder
-    from losscli.build.cache import user_cache
-    from losscli.build.compilers import require_platform
-    from losscli.build.plan import csrc_root
+    from losscli.build import builder, cache, compilers, plan
 
-    require_platform()
-    builder = Builder(_compilers(), user_cache(), csrc_root(), note)
-    paths = [outcome.path for outcome in builder.obtain(wanted)]
-    assert all(paths)
-    return [path for path in paths if path]
+    compilers.require_platform()
+    builds = builder.Builder(_compilers(), cache.user_cache(), plan.csrc_root(), note)
+    return [each.path for each in builds.obtain(wanted) if each.path]
 
 
 @functools.cache
