@@ -21,45 +21,30 @@ _PLACED = re.compile(
 )
 """An error with its place, as GCC, Clang and nvcc print it."""
 
-_HINTS = (
-    (
-        r"Killed|out of memory|virtual memory exhausted",
-        "The machine ran out of memory: set MAX_JOBS=1, or close other programs.",
-    ),
-    (
-        r"unsupported GNU version|unsupported clang version",
-        "This nvcc does not support the host compiler: name an older g++ in CUDAHOSTCXX.",
-    ),
-    (
-        r"Unsupported gpu architecture 'compute_([56]\d|7[0-4])'",
-        "This nvcc has dropped that GPU, as CUDA 13 did all below compute capability 7.5: use a "
-        "CUDA 12 toolkit, with a torch built for CUDA 12, and name its nvcc in CUDACXX.",
-    ),
-    (
-        r"Unsupported gpu architecture|is not defined for option 'gpu-architecture'",
-        "This nvcc does not know that GPU: install a newer CUDA toolkit, or set "
-        "LOSSCLI_CUDA_ARCHITECTURES to one it knows, 90 for example.",
-    ),
-    (r"cc1plus|cannot execute", "The C++ compiler is only partly installed: reinstall g++."),
-    (
-        r"(ATen|c10|torch)/\S*: No such file",
-        "PyTorch's headers do not match what losscli expects: install torch 2.10 or newer.",
-    ),
-    (r"cannot find -l(c10|torch)", "PyTorch's libraries are missing: reinstall torch."),
-    (
-        r"(stdlib|cmath|cstd\w+|algorithm|array|bits/\S+)(\.h)?: No such file",
-        "The C++ standard library is missing: reinstall g++.",
-    ),
-    (
-        r"crt/\S+: No such file|cuda\w*\.h: No such file|cannot find -lcudart",
-        "The CUDA toolkit is only partly installed: install its runtime headers and libraries.",
-    ),
-    (
-        r"(namespace|class|struct) .?(at|c10|torch)\b.* (no member|not declared)"
-        r"|is not a member of .?(at|c10|torch)\b",
-        "This PyTorch does not match what losscli expects: install torch 2.10 or newer.",
-    ),
-)
+_HINTS = {
+    r"Killed|out of memory|virtual memory exhausted": "The machine ran out of memory: set "
+    "MAX_JOBS=1, or close other programs.",
+    r"unsupported GNU version|unsupported clang version": "This nvcc does not support the host "
+    "compiler: name an older g++ in CUDAHOSTCXX.",
+    r"Unsupported gpu architecture 'compute_([56]\d|7[0-4])'": "This nvcc has dropped that GPU, as "
+    "CUDA 13 did all below compute capability 7.5: use a CUDA 12 toolkit, with a torch built for "
+    "CUDA 12, and name its nvcc in CUDACXX.",
+    r"Unsupported gpu architecture|is not defined for option 'gpu-architecture'": "This nvcc does "
+    "not know that GPU: install a newer CUDA toolkit, or set LOSSCLI_CUDA_ARCHITECTURES to one it "
+    "knows, 90 for example.",
+    r"cc1plus|cannot execute": "The C++ compiler is only partly installed: reinstall g++.",
+    r"(ATen|c10|torch)/\S*: No such file": "PyTorch's headers do not match what losscli expects: "
+    "install torch 2.10 or newer.",
+    r"cannot find -l(c10|torch)": "PyTorch's libraries are missing: reinstall torch.",
+    r"(stdlib|cmath|cstd\w+|algorithm|array|bits/\S+)(\.h)?: No such file": "The C++ standard "
+    "library is missing: reinstall g++.",
+    r"crt/\S+: No such file|cuda\w*\.h: No such file|cannot find -lcudart": "The CUDA toolkit is "
+    "only partly installed: install its runtime headers and libraries.",
+    r"(namespace|class|struct) .?(at|c10|torch)\b.* (no member|not declared)"
+    r"|is not a member of .?(at|c10|torch)\b": "This PyTorch does not match what losscli expects: "
+    "install torch 2.10 or newer.",
+}
+"""Advice by the pattern of a known failure; the first that matches counts."""
 _ENTRY = re.compile(r"Compiling entry function '(?P<name>[^']+)' for '(?P<arch>[^']+)'")
 _FRAME = re.compile(
     r"(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, "
@@ -107,7 +92,7 @@ def _code(after: Sequence[str]) -> str:
 
 def hint(printed: str) -> str:
     """Return advice for a known failure, or ``""``."""
-    return next((text for pattern, text in _HINTS if re.search(pattern, printed)), "")
+    return next((text for pattern, text in _HINTS.items() if re.search(pattern, printed)), "")
 
 
 def failed_step(printed: str) -> str:

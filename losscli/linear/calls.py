@@ -15,9 +15,9 @@ from losscli.machine.memory import free_bytes, is_out_of_memory
 from losscli.operators import fallback
 from losscli.units import format_bytes
 
-from .computing import Losses, by_formula, composed
 from .kernels import Settings
 from .operands import Operands, check_classes, check_mask, check_shape, is_eager, operands_of
+from .plans import Losses, by_formula, composed
 from .products import Layer
 from .rows import Rows, Shard
 
