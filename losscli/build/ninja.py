@@ -15,8 +15,6 @@ from .plan import Plan, Step
 
 _JOB_BYTES = 1.5e9
 """Memory of the largest compilation, a file that includes PyTorch, with a margin."""
-_GRACE = 10.0
-"""Seconds for ninja to end its compilers and remove unfinished outputs."""
 
 Receiver = Callable[[str], None]
 """Called with ninja's status lines: ``[3/14] compiling csrc/...``."""
@@ -138,17 +136,13 @@ def run_ninja(
                     progress(line.rstrip())
             failed = process.wait() != 0
         except BaseException:
-            _end(process)
+            # It ends its compilers, which run in separate groups, and removes unfinished outputs.
+            process.terminate()
+            try:
+                process.wait(10.0)
+            except subprocess.TimeoutExpired:
+                process.kill()
             raise
         finally:
             status("")
     return "".join(printed) if failed else None
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    # So that ninja ends its compilers, which run in separate groups.
-    process.terminate()
-    try:
-        process.wait(_GRACE)
-    except subprocess.TimeoutExpired:
-        process.kill()

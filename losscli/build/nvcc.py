@@ -19,8 +19,6 @@ OLDEST = (7, 0)
 """Volta; older GPUs lack instructions that the kernels use."""
 DROPPED = ((13, 0), (7, 5))
 """The CUDA version that drops GPUs below that compute capability."""
-WITHOUT_GPU = ("90",)
-"""For compile checks: H100 and H200."""
 MINIMUM_CUDA = (12, 0)
 """The first that generates code for every tuned architecture."""
 USUAL_PLACE = Path("/usr/local")
@@ -54,7 +52,7 @@ def gencode_flags(
             f"the kernels need a GPU of compute capability {dotted(OLDEST)} or newer; the newest "
             f"here has {dotted(present[-1])}."
         )
-    names = asked or tuple(map(_name, usable)) or WITHOUT_GPU
+    names = asked or tuple(map(_name, usable)) or ("90",)  # H100 and H200, for compile checks
     flags = [f"-gencode=arch=compute_{name},code=sm_{name}" for name in names]
     if asked or not present:
         last = max(names, key=_capability)

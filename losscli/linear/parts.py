@@ -84,9 +84,7 @@ def finished(
         if shard is not None:
             whole = shard.exchange(rows, whole.numbers)
     numbers, values, total_weight = whole
-    shown = None
-    if rows.with_log_sums:
-        shown = numbers[1] / rows.settings.divisor + numbers[2]
+    shown = numbers[1] / rows.settings.divisor + numbers[2] if rows.with_log_sums else None
     found = Found(numbers, total_weight, None)
     if rows.settings.entropy:
         return values, shown, found
@@ -100,13 +98,11 @@ def finished(
 
 @dataclass
 class Part:
-    """The logits of some classes."""
+    """The logits ``(N, c)`` of the classes from ``first``."""
 
     rows: Rows
     logits: Tensor
-    """``(N, c)``."""
     first: int
-    """The first of these classes."""
 
     @cached_property
     def number(self) -> Tensor:

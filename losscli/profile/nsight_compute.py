@@ -66,8 +66,6 @@ METRICS = (
     *(name.format(kind) for name in (_SECTORS, _USEFUL) for kind in ("ld", "st")),
     *map(_STALL.format, STALLS),
 )
-_NANOSECONDS = 1e-9
-"""ncu's base unit of time."""
 
 
 class NoCountersError(UnfitError):
@@ -123,7 +121,7 @@ def _launch(row: Mapping[str, str]) -> Launch:
     touched = {kind: (number(_SECTORS.format(kind)) or 0.0) * SECTOR_BYTES for kind in ("ld", "st")}
     return Launch(
         name=row["Kernel Name"],
-        seconds=(number(_SECONDS) or 0.0) * _NANOSECONDS,
+        seconds=(number(_SECONDS) or 0.0) * 1e-9,  # ncu's base unit
         dram_bytes=None if None in moved else sum(filter(None, moved)),
         l2_bytes=number(_L2),
         loaded_bytes=touched["ld"],
