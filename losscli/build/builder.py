@@ -19,7 +19,7 @@ from losscli.units import first_of, format_duration
 from . import diagnosis
 from .cache import LOG, Cache, user_cache
 from .compilers import Compilers, require_platform
-from .ninja import Receiver, find_ninja, job_count, run_ninja, shown
+from .ninja import BuildProgress, Receiver, find_ninja, job_count, run_ninja
 from .nvcc import requested_architectures
 from .plan import Plan, csrc_root, installed_torch, make_plan
 from .prebuilt import Prebuilt, cpu_levels, runnable, wheel_libraries
@@ -63,7 +63,7 @@ class Builder:
     cache: Cache
     csrc: Path
     notify: Notify
-    progress: Receiver = field(default_factory=shown)
+    progress: Receiver = field(default_factory=lambda: BuildProgress([]).show)
     force: bool = False
     prebuilt: Prebuilt | None = field(default_factory=wheel_libraries)
     """The wheel's libraries, used instead of a build."""

@@ -49,11 +49,6 @@ class BuildProgress(Progress):
             self.working_on(found[3])
 
 
-def shown() -> Receiver:
-    """Return what shows the progress of a build that starts now."""
-    return BuildProgress([]).show
-
-
 def render(plans: Iterable[tuple[str, Plan]]) -> str:
     """Return build.ninja for plans and their folders."""
     steps = [

@@ -21,10 +21,6 @@ from .parts import Found, Part, finished, refuse_second_derivatives, scaled
 from .products import Layer
 from .rows import Rows
 
-_FORMULA_BYTES = 2**28
-"""What the formula of some rows takes without a budget."""
-_TENSORS = 8
-"""The tensors of the logits' size that the formula and its backward hold at once."""
 Wanted = tuple[bool, ...]
 """Whether hidden states, weight and bias need a gradient."""
 Results = tuple[Tensor, Tensor | None, list[Any]]
@@ -209,7 +205,8 @@ def _without_autocast(tensor: Tensor) -> AbstractContextManager[None]:
 def by_formula(rows: Rows, layer: Layer, budget: int | None) -> tuple[Tensor, Tensor | None]:
     """Return losses and log-sum-exps by PyTorch's formula, some rows at a time."""
     classes, item = len(layer.weight), max(layer.hidden.element_size(), 4)
-    most = max((_FORMULA_BYTES if budget is None else budget) // (classes * item * _TENSORS), 1)
+    # The formula and its backward hold eight tensors of the logits' size at once.
+    most = max((2**28 if budget is None else budget) // (classes * item * 8), 1)
     found = []
     with _without_autocast(layer.hidden):
         for part in products.parts(len(rows.target), most):

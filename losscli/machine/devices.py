@@ -102,13 +102,11 @@ def let_threads_sleep(environ: MutableMapping[str, str]) -> None:
 
 def is_broken(device: str) -> bool:
     """Tell whether a crashed kernel made a GPU unusable."""
-    if device == "cpu":
+    with suppress(RuntimeError):
+        if device != "cpu":
+            torch.cuda.synchronize(device)
         return False
-    try:
-        torch.cuda.synchronize(device)
-    except RuntimeError:
-        return True
-    return False
+    return True
 
 
 def core_count() -> int:

@@ -91,9 +91,8 @@ def compute(
     spec: LossSpec | RowSpec, suffix: str, arguments: Sequence[Any], *, below_autograd: bool
 ) -> Any:
     """Compute ``NAME`` + ``suffix``; ``below_autograd``: the dispatcher has passed autograd."""
-    if suffix not in _COMPUTED:
+    if not (computed := _COMPUTED.get(suffix)):
         raise BuildError(f"{spec.name}{suffix} has no formula, only kernels")
-    computed = _COMPUTED[suffix]
     if below_autograd and suffix:
         with _autograd_keys():
             return computed(spec, *map(_plain, arguments))
@@ -127,8 +126,8 @@ def _plain(argument: Any) -> Any:
 def _autograd_keys() -> Iterator[None]:
     """Record gradients, although the dispatcher has passed autograd."""
     excluded = torch._C._dispatch_tls_local_exclude_set()
-    for key in _AUTOGRAD:
-        excluded = excluded.remove(key)
+    for key in ("AutogradCPU", "AutogradCUDA", "AutogradMeta", "AutogradOther", "ADInplaceOrView"):
+        excluded = excluded.remove(getattr(torch._C.DispatchKey, key))
     included = torch._C._dispatch_tls_local_include_set()
     with (
         torch.inference_mode(False),
@@ -136,15 +135,6 @@ def _autograd_keys() -> Iterator[None]:
         torch.no_grad(),
     ):
         yield
-
-
-_AUTOGRAD = (
-    torch._C.DispatchKey.AutogradCPU,
-    torch._C.DispatchKey.AutogradCUDA,
-    torch._C.DispatchKey.AutogradMeta,
-    torch._C.DispatchKey.AutogradOther,
-    torch._C.DispatchKey.ADInplaceOrView,
-)
 
 
 def loss(spec: LossSpec | RowSpec, *arguments: Any) -> Tensor:

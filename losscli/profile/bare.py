@@ -53,11 +53,8 @@ def _in_this_process(implementation: Implementation, scratch: str) -> Implementa
 
 @contextmanager
 def _marked(name: str) -> Iterator[None]:
-    torch.cuda.profiler.start()
-    torch.cuda.nvtx.range_push(name)
-    yield
-    torch.cuda.nvtx.range_pop()
-    torch.cuda.profiler.stop()
+    with torch.cuda.profiler.profile(), torch.cuda.nvtx.range(name):
+        yield
 
 
 @contextmanager

@@ -144,8 +144,7 @@ def _losses(
 ) -> Tensor:
     """Return the losses of logits ``(..., C_r)``, ``(N)``, in at least float32."""
     width = logits.shape[-1]
-    alike = (*settings, reduction, weight is None)
-    ranks = ranks_of(name, group, width, sizes, logits, *alike)
+    ranks = ranks_of(name, group, width, sizes, logits, *settings, reduction, weight is None)
     target = numbers.reshape(-1).long()
     may_ignore = name != "token_log_probs"
     if not target.is_cuda:
