@@ -46,14 +46,7 @@ _HINTS = {
 }
 """Advice by the pattern of a known failure; the first that matches counts."""
 _ENTRY = re.compile(r"Compiling entry function '(?P<name>[^']+)' for '(?P<arch>[^']+)'")
-_FRAME = re.compile(
-    r"(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, "
-    r"(?P<loads>\d+) bytes spill loads"
-)
-_PROPERTIES = re.compile(r"Function properties for (?P<name>\S+)")
-_USED = re.compile(r"Used (?P<registers>\d+) registers")
-_SHARED = re.compile(r"(\d+) bytes smem")
-_REPORT = re.compile(r"ptxas info|^\s+\d+ bytes stack frame")
+_FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
 def first_error(printed: str) -> str:
@@ -121,15 +114,15 @@ def kernels_of(log: str) -> list[KernelResources]:
     for line in log.splitlines():
         if match := _ENTRY.search(line):
             entry, frame = match, (0, 0, 0)
-        elif match := _PROPERTIES.search(line):
-            described = match["name"]
+        elif match := re.search(r"Function properties for (\S+)", line):
+            described = match[1]
         elif match := _FRAME.search(line):
             # Functions that the kernel calls have their own frames.
             if entry and described == entry["name"]:
-                frame = (int(match["stack"]), int(match["stores"]), int(match["loads"]))
-        elif entry and (match := _USED.search(line)):
-            shared = _SHARED.search(line)
-            used = (int(match["registers"]), int(shared[1]) if shared else 0)
+                frame = (int(match[1]), int(match[2]), int(match[3]))
+        elif entry and (match := re.search(r"Used (\d+) registers", line)):
+            shared = re.search(r"(\d+) bytes smem", line)
+            used = (int(match[1]), int(shared[1]) if shared else 0)
             kernels.append(KernelResources(entry["name"], entry["arch"], *used, *frame))
             entry = None
     return kernels
@@ -137,7 +130,7 @@ def kernels_of(log: str) -> list[KernelResources]:
 
 def is_report(line: str) -> bool:
     """Tell whether a log line is from ptxas's report."""
-    return bool(_REPORT.search(line))
+    return bool(re.search(r"ptxas info|^\s+\d+ bytes stack frame", line))
 
 
 def readable_names(names: list[str]) -> list[str]:

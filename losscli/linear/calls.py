@@ -17,9 +17,9 @@ from losscli.units import format_bytes
 
 from .kernels import Settings
 from .operands import Operands, check_classes, check_mask, check_shape, is_eager, operands_of
+from .parts import Rows, Shard
 from .plans import Losses, by_formula, composed
 from .products import Layer
-from .rows import Rows, Shard
 
 _NO_TOKEN = int(NO_INDEX)
 """Replaces the token of masked rows."""

@@ -17,9 +17,8 @@ from losscli.losses.linear.logits_plan import CHUNKS, ROWS, SLICES, WHOLE, Plan
 
 from . import products
 from .kernels import log_sums_of, losses_in_place
-from .parts import Found, Part, finished, refuse_second_derivatives, scaled
+from .parts import Found, Part, Rows, finished, refuse_second_derivatives, scaled
 from .products import Layer
-from .rows import Rows
 
 Wanted = tuple[bool, ...]
 """Whether hidden states, weight and bias need a gradient."""

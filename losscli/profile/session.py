@@ -35,9 +35,8 @@ def profile(
     """
     assert result.seconds is not None
     notes: list[str] = []
-    launches: tuple[Launch, ...] = ()
     gap: float | None = None
-    name, command = torch_profiler.NAME, tuple(bare)
+    name = torch_profiler.NAME
     with TemporaryDirectory(prefix="losscli-") as folder:
         kept = Path(folder) / "report.ncu-rep"
         if result.case.device != "cpu":

@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 
 from losscli.linear.calls import Given, settings_of
 from losscli.linear.operands import loss_dtype
-from losscli.linear.rows import Rows
+from losscli.linear.parts import Rows
 from losscli.losses import EVERY_ROW_LOSS, Operand
 from losscli.losses import operators as bound
 from losscli.losses.calling import Arguments

@@ -12,7 +12,7 @@ from torch import Tensor
 from losscli.linear import operands, parts
 from losscli.linear.calls import check_class_weight, check_settings, settings_of
 from losscli.linear.kernels import Settings
-from losscli.linear.rows import Rows
+from losscli.linear.parts import Rows
 from losscli.losses.formulas import widened
 from losscli.losses.making import OF_CLASSES, OF_ROWS, public
 from losscli.losses.rows.logit_pairs import ARGUMENTS, KL_DIVERGENCE
