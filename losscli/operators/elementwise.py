@@ -22,8 +22,7 @@ _NARROW = (torch.float16, torch.bfloat16)
 
 def schemas(spec: LossSpec) -> dict[str, str]:
     """Return the operators' schemas by full name."""
-    names = [operand.name for operand in spec.operands]
-    count, name = len(names), spec.name
+    names, count, name = spec.names, len(spec.names), spec.name
     operands = ", ".join(f"Tensor {operand}" for operand in names)
     seconds = ", ".join(f"Tensor grad_grad_{operand}" for operand in names)
     settings = ", ".join(["str reduction", *(f"float {p.name}" for p in spec.parameters)])

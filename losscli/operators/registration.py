@@ -150,7 +150,9 @@ _calls = threading.local()
 _LIBRARIES = {
     namespace: torch.library.Library(namespace, "DEF") for namespace in (_NAMESPACE, _OF_BENCH)
 }
-for _spec in (*ROW_LOSSES.values(), *LOSSES.values(), *WEIGHTED.values()):
+for _row_spec in ROW_LOSSES.values():
+    _define(_row_spec)
+for _spec in (LOSSES | WEIGHTED).values():
     _define(_spec)
 bound.incoming, bound.is_compiling = incoming, torch.compiler.is_compiling
 when_imported("torch.distributed.tensor", partial(import_module, "losscli.operators.sharding"))

@@ -49,10 +49,8 @@ def settings_of(spec: LossSpec | RowSpec, arguments: Sequence[Any]) -> dict[str,
 
 
 def _composed_loss(spec: RowSpec, *arguments: Any) -> Tensor:
-    count = len(spec.operands)
-    operands, reduction = arguments[:count], arguments[count]
-    loss: Tensor = spec.reference(*operands, reduction=reduction, **settings_of(spec, arguments))
-    return loss
+    *operands, reduction = arguments[: len(spec.operands) + 1]
+    return spec.reference(*operands, reduction=reduction, **settings_of(spec, arguments))
 
 
 def _composed_backward(spec: RowSpec, grad_output: Tensor, *arguments: Any) -> Any:
@@ -145,10 +143,8 @@ def one_by_one(operator: Any, info: Any, dims: Any, *arguments: Any) -> Any:
     results = []
     for sample in range(info.batch_size):
         given = [
-            argument
-            if dim is None or not isinstance(argument, Tensor)
-            else argument.select(dim, sample)
-            for argument, dim in zip(arguments, dims, strict=True)
+            each.select(dim, sample) if isinstance(each, Tensor) and dim is not None else each
+            for each, dim in zip(arguments, dims, strict=True)
         ]
         results.append(operator(*given))
     if isinstance(results[0], Tensor):

@@ -143,8 +143,7 @@ class _Plan:
             if spec.placements == tuple(placements):
                 return tensor._local_tensor
             target = DTensorSpec(self.mesh, tuple(placements), tensor_meta=spec.tensor_meta)
-            redistributed: Tensor = redistribute_local_tensor(tensor._local_tensor, spec, target)
-            return redistributed
+            return redistribute_local_tensor(tensor._local_tensor, spec, target)
         if tensor.dim() > 0:
             raise RuntimeError(
                 f"{self.operator}: where one tensor is a DTensor, all but numbers must be, not a "

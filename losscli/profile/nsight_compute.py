@@ -79,13 +79,12 @@ def command(raw: Path, bare: Sequence[str]) -> tuple[str, ...]:
     return (program, *OPTIONS, "--metrics", ",".join(METRICS), "-f", "-o", str(raw), *bare)
 
 
-def run(command: Sequence[str], raw: Path) -> tuple[Launch, ...]:
+def run(command: Sequence[str], report: Path) -> tuple[Launch, ...]:
     """Run a command of ``command``; return the marked launches, or raise NoCountersError."""
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     said = ended.stdout + ended.stderr
     if NO_PERMISSION in said:
         raise NoCountersError(PERMISSION_ADVICE)
-    report = raw.with_suffix(".ncu-rep")
     if ended.returncode or not report.exists():
         errors = [line for line in said.splitlines() if "rror" in line] or said.splitlines()[-1:]
         raise NoCountersError(f"{PROGRAM} made no report: {(errors or ['it said nothing'])[-1]}")

@@ -130,8 +130,7 @@ class Layout:
         for k in self.rows:  # PyTorch warns of several at once
             places[k] = Replicate()
             sums = sums.redistribute(self.mesh, places)
-        found: Tensor = sums.to_local()
-        return found
+        return sums.to_local()
 
     def loss(self, found: Any, reduction: str, shape: Sequence[int]) -> Any:
         """Return results as DTensors; ``shape`` is that of all ranks' rows."""
@@ -142,10 +141,9 @@ class Layout:
         else:
             places = self.placements(lambda dim: dim, None)
         strides = torch.empty(shape, device="meta").stride()
-        loss: DTensor = DTensor.from_local(
+        return DTensor.from_local(
             found, self.mesh, places, run_check=False, shape=torch.Size(shape), stride=strides
         )
-        return loss
 
 
 _OF_RANKS: dict[str, Callable[..., Any]] = {

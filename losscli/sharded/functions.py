@@ -126,10 +126,7 @@ def token_log_probs(
     way = class_remedy("logits", logits.shape, "tokens", tokens.shape, logits.dim() - 1)
     operands.check_shape(name, "tokens", tokens, logits.shape[:-1], of, way)
     found = _losses(name, logits, tokens, None, settings, "none", group, sizes)
-    if not entropy:
-        return -found.view(tokens.shape)
-    log_probs, entropies = found.view(2, *tokens.shape).unbind(0)
-    return log_probs, entropies
+    return found.view(2, *tokens.shape).unbind(0) if entropy else -found.view(tokens.shape)
 
 
 def _losses(
