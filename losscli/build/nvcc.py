@@ -37,7 +37,7 @@ def gencode_flags(
     UnfitError if all GPUs are older than the kernels support, UsageError if a name is too old.
     """
     asked = requested_architectures(environ)
-    oldest = DROPPED[1] if dropped_by(cuda) else OLDEST
+    oldest = DROPPED[1] if cuda and cuda >= DROPPED[0] else OLDEST
     if asked and _capability(asked[0]) < oldest:
         raise UsageError(
             f"{VARIABLE} has '{asked[0]}', but CUDA {dotted(cuda or ())} compiles for "
@@ -58,11 +58,6 @@ def gencode_flags(
         last = max(names, key=_capability)
         flags.append(f"-gencode=arch=compute_{last},code=compute_{last}")
     return tuple(flags)
-
-
-def dropped_by(cuda: tuple[int, int] | None) -> bool:
-    """Tell whether a CUDA version dropped old GPUs."""
-    return cuda is not None and cuda >= DROPPED[0]
 
 
 def covers(gencode: Iterable[str], capabilities: Iterable[tuple[int, int]]) -> bool:
@@ -127,7 +122,7 @@ class Requirements:
         name = f"is CUDA {dotted(version)}"
         if version < MINIMUM_CUDA:
             return f"{name}, but the kernels need {dotted(MINIMUM_CUDA)} or newer"
-        if self.newest_gpu and self.newest_gpu < DROPPED[1] and dropped_by(version):
+        if self.newest_gpu and self.newest_gpu < DROPPED[1] and version >= DROPPED[0]:
             return (
                 f"{name}, which dropped GPUs below compute capability {dotted(DROPPED[1])}, and "
                 f"the newest here has {dotted(self.newest_gpu)}"

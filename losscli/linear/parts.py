@@ -69,8 +69,7 @@ class Rows:
     @cached_property
     def known(self) -> Tensor:
         """Class indices, with 0 in place of invalid ones."""
-        inside = (self.target >= 0) & (self.target < self.classes)
-        return torch.where(inside, self.target, 0)
+        return torch.where((self.target >= 0) & (self.target < self.classes), self.target, 0)
 
     @cached_property
     def ignored(self) -> Tensor | None:

@@ -179,8 +179,7 @@ class _Batch:
         self.given, self.dims = operands, dims
         self.shapes = [_shape(*of) for of in zip(operands, dims, strict=True)]
         self.shape = torch.broadcast_shapes(*self.shapes)
-        of_each = zip(map(_dtype, operands), map(bool, self.shapes), strict=True)
-        self.dtype = promoted([*of_each])
+        self.dtype = promoted([*zip(map(_dtype, operands), map(bool, self.shapes), strict=True)])
 
     def operands(self, reduction: str = "none", of_each_sample: Sequence[int] = ()) -> list[Tensor]:
         """Return the operands for one call; ``of_each_sample`` need a gradient per sample."""

@@ -174,13 +174,12 @@ def _check_classes(spec: RowSpec, operands: Sequence[Any], settings: dict[str, A
 
 
 def _with_grad(spec: LossSpec | RowSpec, *arguments: Any) -> tuple[Tensor, Tensor]:
-    first = arguments[0].detach()
     if isinstance(spec, RowSpec):
         rest, grad_output, factor = arguments[1:], None, 1.0
     else:
         rest, (grad_output, factor) = arguments[1:-2], arguments[-2:]
     with torch.enable_grad():
-        leaf = first.requires_grad_()
+        leaf = arguments[0].detach().requires_grad_()
         value = loss(spec, leaf, *(x.detach() if isinstance(x, Tensor) else x for x in rest))
         # Of several values per row, kernels differentiate the first.
         doubled = isinstance(spec, RowSpec) and rows.settings_of(spec, arguments).get(spec.doubling)

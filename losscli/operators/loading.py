@@ -108,8 +108,7 @@ def _attach(target: Target, library: ctypes.CDLL) -> None:
     else:
         strategies = int(target.part == targets.STRATEGIES)
         table = _table(library, "losscli_kernels")
-        of = (target.loss.encode(), device)
-        _call(torch, "losscli_attach_kernels", *of, strategies, table)
+        _call(torch, "losscli_attach_kernels", target.loss.encode(), device, strategies, table)
 
 
 _TABLES = {targets.RUNTIME: "runtime", targets.BENCH: "probe", targets.PARTS: "part_kernels"}

@@ -73,8 +73,7 @@ def checked(spec: RowSpec, operands: Sequence[Tensor | None]) -> torch.dtype:
     assert first is not None
     dtype = first.dtype
     for role, tensor in zip(spec.roles, operands, strict=True):
-        promotes = role in "rR" or (role in "wW" and "l" not in spec.roles)
-        if promotes and tensor is not None:
+        if tensor is not None and (role in "rR" or (role in "wW" and "l" not in spec.roles)):
             dtype = torch.promote_types(dtype, tensor.dtype)
     if not dtype.is_floating_point:
         raise TypeError(f"{spec.name}: {said} {not_floating(dtype)}")

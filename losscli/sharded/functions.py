@@ -172,8 +172,7 @@ class _Losses(torch.autograd.Function):
         parts.refuse_second_derivatives(ctx.rows.shard.name)
         logits, target, class_weight, *found = ctx.saved_tensors
         rows = replace(ctx.rows, target=target, class_weight=class_weight)
-        part = parts.Part(rows, logits, rows.first)
-        return part.gradient(parts.Found(*found), incoming), None
+        return parts.Part(rows, logits, rows.first).gradient(parts.Found(*found), incoming), None
 
 
 def check_plain(name: str, *tensors: Tensor | None) -> None:
