@@ -31,14 +31,6 @@ _has_warned = False
 _BINDING = ("", "")
 
 
-def mode() -> str:
-    """Return LOSSCLI_FALLBACK; UsageError if it is neither ``torch`` nor ``error``."""
-    found = os.environ.get(FALLBACK_VARIABLE) or TORCH
-    if found not in (TORCH, ERROR):
-        raise UsageError(f"{FALLBACK_VARIABLE} must be {TORCH} or {ERROR}, but is '{found}'")
-    return found
-
-
 def has_kernels(loss: str, device: str) -> bool:
     """Load a loss's kernels; False, after one warning, if its formula must be used."""
     return _try(loss, device, lambda: loading.load_targets(needed(loss, device)))
@@ -71,7 +63,10 @@ def _try(loss: str, device: str, load: Callable[[], None]) -> bool:
             _loaded.add((loss, device))
             return True
         _missing[loss, device] = error
-    if mode() == ERROR:
+    mode = os.environ.get(FALLBACK_VARIABLE) or TORCH
+    if mode not in (TORCH, ERROR):
+        raise UsageError(f"{FALLBACK_VARIABLE} must be {TORCH} or {ERROR}, but is '{mode}'")
+    if mode == ERROR:
         raise error
     if not _has_warned:
         _has_warned = True
