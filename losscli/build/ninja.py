@@ -88,8 +88,7 @@ def find_ninja() -> Path:
 
 def job_count(cores: int, free_bytes: float, environ: Mapping[str, str] = os.environ) -> int:
     """Return the number of parallel jobs: $MAX_JOBS, or what cores and memory allow."""
-    given = environ.get("MAX_JOBS", "").strip()
-    if not given:
+    if not (given := environ.get("MAX_JOBS", "").strip()):
         return max(1, min(cores, int(free_bytes // _JOB_BYTES)))
     if not given.isascii() or not given.isdigit() or int(given) == 0:
         raise UsageError(f"MAX_JOBS should be a positive whole number, but is '{given}'.")

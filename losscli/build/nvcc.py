@@ -161,8 +161,7 @@ def find_nvcc(requirements: Requirements, environ: Mapping[str, str] = os.enviro
 
     The order is $CUDA_HOME, $CUDA_PATH, the PATH, /usr/local/cuda* and pip's nvidia packages.
     """
-    command = command_in("CUDACXX", environ)
-    if command:
+    if command := command_in("CUDACXX", environ):
         require_program(command[0], "CUDACXX", "nvcc", environ)
         candidates = [command]
     else:

@@ -48,8 +48,7 @@ def load_probe(device: str) -> None:
 def load_targets(wanted: Iterable[Target]) -> None:
     """Load libraries; build missing ones in parallel."""
     with _lock:
-        missing = [target for target in wanted if target not in _loaded]
-        if not missing:
+        if not (missing := [target for target in wanted if target not in _loaded]):
             return
         for target, path in zip(missing, _obtain(missing), strict=True):
             library = _open(path)
@@ -125,6 +124,5 @@ def _call(library: ctypes.CDLL, name: str, *arguments: bytes | int | ctypes.c_vo
     # It returns null or an error message.
     function = getattr(library, name)
     function.restype = ctypes.c_char_p
-    wrong = function(*arguments)
-    if wrong:
+    if wrong := function(*arguments):
         raise BuildError(wrong.decode(errors="replace"))
