@@ -212,7 +212,7 @@ class _Batch:
             # In float64, so that it is rounded once.
             grad_output = grad_output.double() / divisor_of(self.shape, reduction)
         grad_output = grad_output[None] if dim is None else grad_output.movedim(dim, 0)
-        if reduction != "none" or grad_output.shape[1:].numel() == 1:
+        if reduction != "none" or math.prod(grad_output.shape[1:]) == 1:
             grad_output = grad_output.reshape(grad_output.shape[0], *(1,) * len(self.shape))
         return grad_output.expand(self.size, *self.shape)
 

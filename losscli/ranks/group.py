@@ -187,9 +187,8 @@ def together(group: Group, call: Callable[[], T]) -> T:
         failure = error
     kind = type(failure).__name__ if failure else ""
     text = f"raised {kind}: {first_line(failure)}" if failure else "raised nothing"
-    told = group.gather("has made a call", (kind, text))
-    texts = [text for _, text in told]
-    if len({kind for kind, _ in told}) > 1:
+    kinds, texts = zip(*group.gather("has made a call", (kind, text)), strict=True)
+    if len({*kinds}) > 1:
         disagree(group, texts)
     if failure is None:
         return result
