@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from losscli.losses import LossSpec
+from losscli.losses import Spec
 from losscli.losses.kinds import not_floating
 
 _NARROW = (torch.float16, torch.bfloat16)
 
 
-def schemas(spec: LossSpec) -> dict[str, str]:
+def schemas(spec: Spec) -> dict[str, str]:
     """Return the operators' schemas by full name."""
     names, count, name = spec.names, len(spec.names), spec.name
     operands = ", ".join(f"Tensor {operand}" for operand in names)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from losscli.build.targets import DEVICES, PARTS, Target, needed
 from losscli.errors import BuildError, LosscliError, UnfitError, UsageError, first_line
-from losscli.losses import CLASS_INDICES, LossSpec, RowSpec
+from losscli.losses import CLASS_INDICES, RowSpec, Spec
 from losscli.losses.formulas import widened
 from losscli.losses.kinds import not_floating
 from losscli.processes.process import FALLBACK_VARIABLE
@@ -82,9 +82,7 @@ def _try(loss: str, device: str, load: Callable[[], None]) -> bool:
     return False
 
 
-def compute(
-    spec: LossSpec | RowSpec, suffix: str, arguments: Sequence[Any], *, below_autograd: bool
-) -> Any:
+def compute(spec: Spec, suffix: str, arguments: Sequence[Any], *, below_autograd: bool) -> Any:
     """Compute ``NAME`` + ``suffix``; ``below_autograd``: the dispatcher has passed autograd."""
     if not (computed := _COMPUTED.get(suffix)):
         raise BuildError(f"{spec.name}{suffix} has no formula, only kernels")
@@ -132,7 +130,7 @@ def _autograd_keys() -> Iterator[None]:
         yield
 
 
-def loss(spec: LossSpec | RowSpec, *arguments: Any) -> Tensor:
+def loss(spec: Spec, *arguments: Any) -> Tensor:
     """Return the loss of operands, reduction, parameters."""
     reduction, settings = arguments[len(spec.operands)], rows.settings_of(spec, arguments)
     operands = [
@@ -168,7 +166,7 @@ def _check_classes(spec: RowSpec, operands: Sequence[Any], settings: dict[str, A
             )
 
 
-def _with_grad(spec: LossSpec | RowSpec, *arguments: Any) -> tuple[Tensor, Tensor]:
+def _with_grad(spec: Spec, *arguments: Any) -> tuple[Tensor, Tensor]:
     if isinstance(spec, RowSpec):
         rest, grad_output, factor = arguments[1:], None, 1.0
     else:
@@ -191,13 +189,13 @@ def _with_grad_in_place(spec: RowSpec, first: Tensor, *others: Any) -> Tensor:
     return value.to(widened(value.dtype))
 
 
-def _backward(spec: LossSpec | RowSpec, grad_output: Tensor, *arguments: Any) -> Any:
+def _backward(spec: Spec, grad_output: Tensor, *arguments: Any) -> Any:
     *given, wanted = arguments
     return wanted_of(given[: len(wanted)], _gradients(spec, grad_output, given, wanted), wanted)
 
 
 def _gradients(
-    spec: LossSpec | RowSpec, grad_output: Tensor, given: Sequence[Any], wanted: Sequence[bool]
+    spec: Spec, grad_output: Tensor, given: Sequence[Any], wanted: Sequence[bool]
 ) -> list[Tensor]:
     """Return gradients, differentiable if grad mode is on; zeros for those not wanted."""
     count = len(wanted)
@@ -218,7 +216,7 @@ def _gradients(
     return [next(each) if w else torch.zeros_like(v) for v, w in zip(views, wanted, strict=True)]
 
 
-def _double_backward(spec: LossSpec, *arguments: Any) -> tuple[Tensor, ...]:
+def _double_backward(spec: Spec, *arguments: Any) -> tuple[Tensor, ...]:
     """Return the gradients of ``sum(vectors * gradients)``."""
     count = len(spec.operands)
     vectors, grad_output = arguments[:count], arguments[count]

@@ -21,7 +21,7 @@ from torch._ops import OpOverload
 
 from losscli.build.targets import DEVICES
 from losscli.errors import BuildError
-from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED, LossSpec, RowSpec
+from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED, RowSpec, Spec
 from losscli.losses import operators as bound
 from losscli.losses.kinds import no_kernel_takes
 
@@ -38,9 +38,7 @@ def incoming(grad_output: Tensor | float) -> tuple[Tensor | None, float]:
 
 
 class _Stub:
-    def __init__(
-        self, operator: OpOverload, spec: LossSpec | RowSpec, suffix: str, key: str
-    ) -> None:
+    def __init__(self, operator: OpOverload, spec: Spec, suffix: str, key: str) -> None:
         self.operator, self.spec, self.suffix, self.key = operator, spec, suffix, key
         self.__name__ = f"{spec.name}{suffix}_stub"
 
@@ -115,7 +113,7 @@ class _Watcher(importlib.abc.MetaPathFinder):
         return spec
 
 
-def _define(spec: LossSpec | RowSpec) -> None:
+def _define(spec: Spec) -> None:
     schemas = rows.schemas(spec) if isinstance(spec, RowSpec) else elementwise.schemas(spec)
     for full_name, schema in schemas.items():
         namespace, name = full_name.split("::")
@@ -150,9 +148,7 @@ _calls = threading.local()
 _LIBRARIES = {
     namespace: torch.library.Library(namespace, "DEF") for namespace in (_NAMESPACE, _OF_BENCH)
 }
-for _row_spec in ROW_LOSSES.values():
-    _define(_row_spec)
-for _spec in (LOSSES | WEIGHTED).values():
+for _spec in (*ROW_LOSSES.values(), *LOSSES.values(), *WEIGHTED.values()):
     _define(_spec)
 bound.incoming, bound.is_compiling = incoming, torch.compiler.is_compiling
 when_imported("torch.distributed.tensor", partial(import_module, "losscli.operators.sharding"))

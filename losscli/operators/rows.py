@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from losscli.losses import LossSpec, RowSpec
+from losscli.losses import RowSpec, Spec
 from losscli.losses.formulas import widened
 from losscli.losses.kinds import not_floating
 from losscli.losses.shapes import remedy
@@ -42,7 +42,7 @@ def schemas(spec: RowSpec) -> dict[str, str]:
     }
 
 
-def settings_of(spec: LossSpec | RowSpec, arguments: Sequence[Any]) -> dict[str, Any]:
+def settings_of(spec: Spec, arguments: Sequence[Any]) -> dict[str, Any]:
     """Return a call's parameters by name."""
     names = [parameter.name for parameter in spec.parameters]
     return dict(zip(names, arguments[len(spec.operands) + 1 :], strict=False))
