@@ -9,8 +9,7 @@ from torch import Tensor
 
 from losscli import functional
 from losscli.linear.kernels import Settings
-from losscli.linear.parts import operators
-from losscli.linear.rows import Rows
+from losscli.linear.parts import Rows, operators
 from losscli.losses.formulas import widened
 from tools.part_calls import put_together
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from losscli.linear.parts import Found, Part
-    from losscli.linear.rows import Rows
+    from losscli.linear.parts import Found, Part, Rows
 
 # Of a part, by its bytes: less than a vector, packs with ragged ends, a block's stretch of a row.
 WIDTHS = ((1, 8), (37, 3), (1029, 1024), (33001, 7))
@@ -81,8 +80,7 @@ def make(call: PartCall, device: str = "cuda") -> None:
     import torch
 
     from losscli.linear.kernels import Settings
-    from losscli.linear.parts import operators
-    from losscli.linear.rows import Rows
+    from losscli.linear.parts import Rows, operators
 
     generator = torch.Generator().manual_seed(call.classes)
     dtype = getattr(torch, call.dtype)

@@ -19,7 +19,7 @@ from losscli.units import first_of, format_duration
 from . import diagnosis
 from .cache import LOG, Cache, user_cache
 from .compilers import Compilers, require_platform
-from .ninja import Receiver, find_ninja, job_count, run_ninja, shown
+from .ninja import BuildProgress, Receiver, find_ninja, job_count, run_ninja
 from .nvcc import requested_architectures
 from .plan import Plan, csrc_root, installed_torch, make_plan
 from .prebuilt import Prebuilt, cpu_levels, runnable, wheel_libraries
@@ -63,7 +63,7 @@ class Builder:
     cache: Cache
     csrc: Path
     notify: Notify
-    progress: Receiver = field(default_factory=shown)
+    progress: Receiver = field(default_factory=lambda: BuildProgress([]).show)
     force: bool = False
     prebuilt: Prebuilt | None = field(default_factory=wheel_libraries)
     """The wheel's libraries, used instead of a build."""
@@ -103,19 +103,16 @@ class Builder:
     def _look_up(self, plan: Plan | BuildResult) -> Plan | BuildResult:
         if isinstance(plan, BuildResult) or self.force:
             return plan
-        found = self.cache.find(plan)
-        if found:
+        if found := self.cache.find(plan):
             note_use(found.parent)
             return BuildResult(plan.name, CACHED, path=found)
-        shipped = self._shipped(plan)
-        if not shipped:
+        if not (shipped := self._shipped(plan)):
             return plan
         # A library for this CPU is better, whichever compiler built it.
         return self._of_any_compiler(plan, "built before by another compiler") or shipped
 
     def _of_any_compiler(self, plan: Plan, reason: str) -> BuildResult | None:
-        found = self.cache.find_without_tool(plan, self.compilers.can_run)
-        if not found:
+        if not (found := self.cache.find_without_tool(plan, self.compilers.can_run)):
             return None
         note_use(found.parent)
         return BuildResult(plan.name, CACHED, reason, found)
@@ -126,8 +123,7 @@ class Builder:
         torch = self.compilers.torch
         for variant in runnable(plan.target, torch.version, torch.cuda):
             wanted = make_plan(plan.target, self.csrc, torch, variant)
-            found = self.prebuilt.find(wanted, self.compilers.can_run, self.notify)
-            if found:
+            if found := self.prebuilt.find(wanted, self.compilers.can_run, self.notify):
                 return BuildResult(plan.name, FROM_WHEEL, path=found, variant=variant)
         return None
 
@@ -140,10 +136,11 @@ class Builder:
             if not plans:
                 return outcomes
             ninja, jobs = find_ninja(), job_count(core_count(), free_bytes("cpu"))
-            damaged = {plan.name: damage for plan in plans if (damage := self.cache.damage(plan))}
+            reasons = {}
             for plan in plans:
-                if plan.name in damaged:
-                    self.notify(f"{self.cache.library(plan)} is damaged: {damaged[plan.name]}")
+                if damage := self.cache.damage(plan):
+                    self.notify(f"{self.cache.library(plan)} is damaged: {damage}")
+                    reasons[plan.name] = f"the library in the cache was damaged: {damage}"
             names = first_of([plan.name for plan in plans], 6)
             self.notify(f"building for this machine: {names}; takes about {_duration(plans, jobs)}")
             self.cache.drop_unused(time.time())
@@ -152,8 +149,7 @@ class Builder:
             for plan in plans:
                 if (self.cache.work_folder(plan) / plan.library).is_file():
                     path = self.cache.publish(plan, self._log(plan))
-                    why = damaged.get(plan.name)
-                    reason = f"the library in the cache was damaged: {why}" if why else ""
+                    reason = reasons.get(plan.name, "")
                     outcomes.append(BuildResult(plan.name, BUILT, reason, path, fresh=True))
                 elif printed is None:
                     assert plan.tool

@@ -258,10 +258,9 @@ def _damage(folder: Path, library: str) -> str:
 
 
 def _read_manifest(folder: Path) -> Manifest | None:
-    try:
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         return Manifest.of(json.loads((folder / MANIFEST).read_text()))
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
+    return None
 
 
 def _file_digest(path: Path) -> str:

@@ -40,8 +40,7 @@ class Compilers:
     @cached_property
     def requirements(self) -> nvcc.Requirements:
         """Those of CUDA code; none if it is only compiled as a check."""
-        torch = nvcc.parse_version(self.torch.cuda)
-        if not torch:
+        if not (torch := nvcc.parse_version(self.torch.cuda)):
             return nvcc.Requirements()
         return nvcc.Requirements(driver_cuda(), torch, max(self.capabilities, default=None))
 

@@ -21,54 +21,32 @@ _PLACED = re.compile(
 )
 """An error with its place, as GCC, Clang and nvcc print it."""
 
-_HINTS = (
-    (
-        r"Killed|out of memory|virtual memory exhausted",
-        "The machine ran out of memory: set MAX_JOBS=1, or close other programs.",
-    ),
-    (
-        r"unsupported GNU version|unsupported clang version",
-        "This nvcc does not support the host compiler: name an older g++ in CUDAHOSTCXX.",
-    ),
-    (
-        r"Unsupported gpu architecture 'compute_([56]\d|7[0-4])'",
-        "This nvcc has dropped that GPU, as CUDA 13 did all below compute capability 7.5: use a "
-        "CUDA 12 toolkit, with a torch built for CUDA 12, and name its nvcc in CUDACXX.",
-    ),
-    (
-        r"Unsupported gpu architecture|is not defined for option 'gpu-architecture'",
-        "This nvcc does not know that GPU: install a newer CUDA toolkit, or set "
-        "LOSSCLI_CUDA_ARCHITECTURES to one it knows, 90 for example.",
-    ),
-    (r"cc1plus|cannot execute", "The C++ compiler is only partly installed: reinstall g++."),
-    (
-        r"(ATen|c10|torch)/\S*: No such file",
-        "PyTorch's headers do not match what losscli expects: install torch 2.10 or newer.",
-    ),
-    (r"cannot find -l(c10|torch)", "PyTorch's libraries are missing: reinstall torch."),
-    (
-        r"(stdlib|cmath|cstd\w+|algorithm|array|bits/\S+)(\.h)?: No such file",
-        "The C++ standard library is missing: reinstall g++.",
-    ),
-    (
-        r"crt/\S+: No such file|cuda\w*\.h: No such file|cannot find -lcudart",
-        "The CUDA toolkit is only partly installed: install its runtime headers and libraries.",
-    ),
-    (
-        r"(namespace|class|struct) .?(at|c10|torch)\b.* (no member|not declared)"
-        r"|is not a member of .?(at|c10|torch)\b",
-        "This PyTorch does not match what losscli expects: install torch 2.10 or newer.",
-    ),
-)
+_HINTS = {
+    r"Killed|out of memory|virtual memory exhausted": "The machine ran out of memory: set "
+    "MAX_JOBS=1, or close other programs.",
+    r"unsupported GNU version|unsupported clang version": "This nvcc does not support the host "
+    "compiler: name an older g++ in CUDAHOSTCXX.",
+    r"Unsupported gpu architecture 'compute_([56]\d|7[0-4])'": "This nvcc has dropped that GPU, as "
+    "CUDA 13 did all below compute capability 7.5: use a CUDA 12 toolkit, with a torch built for "
+    "CUDA 12, and name its nvcc in CUDACXX.",
+    r"Unsupported gpu architecture|is not defined for option 'gpu-architecture'": "This nvcc does "
+    "not know that GPU: install a newer CUDA toolkit, or set LOSSCLI_CUDA_ARCHITECTURES to one it "
+    "knows, 90 for example.",
+    r"cc1plus|cannot execute": "The C++ compiler is only partly installed: reinstall g++.",
+    r"(ATen|c10|torch)/\S*: No such file": "PyTorch's headers do not match what losscli expects: "
+    "install torch 2.10 or newer.",
+    r"cannot find -l(c10|torch)": "PyTorch's libraries are missing: reinstall torch.",
+    r"(stdlib|cmath|cstd\w+|algorithm|array|bits/\S+)(\.h)?: No such file": "The C++ standard "
+    "library is missing: reinstall g++.",
+    r"crt/\S+: No such file|cuda\w*\.h: No such file|cannot find -lcudart": "The CUDA toolkit is "
+    "only partly installed: install its runtime headers and libraries.",
+    r"(namespace|class|struct) .?(at|c10|torch)\b.* (no member|not declared)"
+    r"|is not a member of .?(at|c10|torch)\b": "This PyTorch does not match what losscli expects: "
+    "install torch 2.10 or newer.",
+}
+"""Advice by the pattern of a known failure; the first that matches counts."""
 _ENTRY = re.compile(r"Compiling entry function '(?P<name>[^']+)' for '(?P<arch>[^']+)'")
-_FRAME = re.compile(
-    r"(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, "
-    r"(?P<loads>\d+) bytes spill loads"
-)
-_PROPERTIES = re.compile(r"Function properties for (?P<name>\S+)")
-_USED = re.compile(r"Used (?P<registers>\d+) registers")
-_SHARED = re.compile(r"(\d+) bytes smem")
-_REPORT = re.compile(r"ptxas info|^\s+\d+ bytes stack frame")
+_FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
 def first_error(printed: str) -> str:
@@ -107,7 +85,7 @@ def _code(after: Sequence[str]) -> str:
 
 def hint(printed: str) -> str:
     """Return advice for a known failure, or ``""``."""
-    return next((text for pattern, text in _HINTS if re.search(pattern, printed)), "")
+    return next((text for pattern, text in _HINTS.items() if re.search(pattern, printed)), "")
 
 
 def failed_step(printed: str) -> str:
@@ -136,15 +114,15 @@ def kernels_of(log: str) -> list[KernelResources]:
     for line in log.splitlines():
         if match := _ENTRY.search(line):
             entry, frame = match, (0, 0, 0)
-        elif match := _PROPERTIES.search(line):
-            described = match["name"]
+        elif match := re.search(r"Function properties for (\S+)", line):
+            described = match[1]
         elif match := _FRAME.search(line):
             # Functions that the kernel calls have their own frames.
             if entry and described == entry["name"]:
-                frame = (int(match["stack"]), int(match["stores"]), int(match["loads"]))
-        elif entry and (match := _USED.search(line)):
-            shared = _SHARED.search(line)
-            used = (int(match["registers"]), int(shared[1]) if shared else 0)
+                frame = (int(match[1]), int(match[2]), int(match[3]))
+        elif entry and (match := re.search(r"Used (\d+) registers", line)):
+            shared = re.search(r"(\d+) bytes smem", line)
+            used = (int(match[1]), int(shared[1]) if shared else 0)
             kernels.append(KernelResources(entry["name"], entry["arch"], *used, *frame))
             entry = None
     return kernels
@@ -152,7 +130,7 @@ def kernels_of(log: str) -> list[KernelResources]:
 
 def is_report(line: str) -> bool:
     """Tell whether a log line is from ptxas's report."""
-    return bool(_REPORT.search(line))
+    return bool(re.search(r"ptxas info|^\s+\d+ bytes stack frame", line))
 
 
 def readable_names(names: list[str]) -> list[str]:

@@ -68,8 +68,7 @@ def search_path(given: str) -> str:
 
 def precompile(settings: Sequence[str] | None = None) -> Path:
     """Make the header unless it is whole; return its folder. UnfitError without GCC."""
-    told = run([*cxx(), "--version"])
-    if "Free Software Foundation" not in told.stdout:
+    if "Free Software Foundation" not in run([*cxx(), "--version"]).stdout:
         name = " ".join(cxx())
         raise UnfitError(f"only GCC takes a precompiled header, and {name} is not GCC. Set CXX.")
     settings = flags() if settings is None else settings

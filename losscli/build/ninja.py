@@ -15,8 +15,6 @@ from .plan import Plan, Step
 
 _JOB_BYTES = 1.5e9
 """Memory of the largest compilation, a file that includes PyTorch, with a margin."""
-_GRACE = 10.0
-"""Seconds for ninja to end its compilers and remove unfinished outputs."""
 
 Receiver = Callable[[str], None]
 """Called with ninja's status lines: ``[3/14] compiling csrc/...``."""
@@ -49,11 +47,6 @@ class BuildProgress(Progress):
             self.weights = [1.0] * int(found[2])
             self.finished = int(found[1])
             self.working_on(found[3])
-
-
-def shown() -> Receiver:
-    """Return what shows the progress of a build that starts now."""
-    return BuildProgress([]).show
 
 
 def render(plans: Iterable[tuple[str, Plan]]) -> str:
@@ -95,8 +88,7 @@ def find_ninja() -> Path:
 
 def job_count(cores: int, free_bytes: float, environ: Mapping[str, str] = os.environ) -> int:
     """Return the number of parallel jobs: $MAX_JOBS, or what cores and memory allow."""
-    given = environ.get("MAX_JOBS", "").strip()
-    if not given:
+    if not (given := environ.get("MAX_JOBS", "").strip()):
         return max(1, min(cores, int(free_bytes // _JOB_BYTES)))
     if not given.isascii() or not given.isdigit() or int(given) == 0:
         raise UsageError(f"MAX_JOBS should be a positive whole number, but is '{given}'.")
@@ -138,17 +130,13 @@ def run_ninja(
                     progress(line.rstrip())
             failed = process.wait() != 0
         except BaseException:
-            _end(process)
+            # It ends its compilers, which run in separate groups, and removes unfinished outputs.
+            process.terminate()
+            try:
+                process.wait(10.0)
+            except subprocess.TimeoutExpired:
+                process.kill()
             raise
         finally:
             status("")
     return "".join(printed) if failed else None
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    # So that ninja ends its compilers, which run in separate groups.
-    process.terminate()
-    try:
-        process.wait(_GRACE)
-    except subprocess.TimeoutExpired:
-        process.kill()

@@ -19,8 +19,6 @@ OLDEST = (7, 0)
 """Volta; older GPUs lack instructions that the kernels use."""
 DROPPED = ((13, 0), (7, 5))
 """The CUDA version that drops GPUs below that compute capability."""
-WITHOUT_GPU = ("90",)
-"""For compile checks: H100 and H200."""
 MINIMUM_CUDA = (12, 0)
 """The first that generates code for every tuned architecture."""
 USUAL_PLACE = Path("/usr/local")
@@ -39,7 +37,7 @@ def gencode_flags(
     UnfitError if all GPUs are older than the kernels support, UsageError if a name is too old.
     """
     asked = requested_architectures(environ)
-    oldest = DROPPED[1] if dropped_by(cuda) else OLDEST
+    oldest = DROPPED[1] if cuda and cuda >= DROPPED[0] else OLDEST
     if asked and _capability(asked[0]) < oldest:
         raise UsageError(
             f"{VARIABLE} has '{asked[0]}', but CUDA {dotted(cuda or ())} compiles for "
@@ -54,17 +52,12 @@ def gencode_flags(
             f"the kernels need a GPU of compute capability {dotted(OLDEST)} or newer; the newest "
             f"here has {dotted(present[-1])}."
         )
-    names = asked or tuple(map(_name, usable)) or WITHOUT_GPU
+    names = asked or tuple(map(_name, usable)) or ("90",)  # H100 and H200, for compile checks
     flags = [f"-gencode=arch=compute_{name},code=sm_{name}" for name in names]
     if asked or not present:
         last = max(names, key=_capability)
         flags.append(f"-gencode=arch=compute_{last},code=compute_{last}")
     return tuple(flags)
-
-
-def dropped_by(cuda: tuple[int, int] | None) -> bool:
-    """Tell whether a CUDA version dropped old GPUs."""
-    return cuda is not None and cuda >= DROPPED[0]
 
 
 def covers(gencode: Iterable[str], capabilities: Iterable[tuple[int, int]]) -> bool:
@@ -129,7 +122,7 @@ class Requirements:
         name = f"is CUDA {dotted(version)}"
         if version < MINIMUM_CUDA:
             return f"{name}, but the kernels need {dotted(MINIMUM_CUDA)} or newer"
-        if self.newest_gpu and self.newest_gpu < DROPPED[1] and dropped_by(version):
+        if self.newest_gpu and self.newest_gpu < DROPPED[1] and version >= DROPPED[0]:
             return (
                 f"{name}, which dropped GPUs below compute capability {dotted(DROPPED[1])}, and "
                 f"the newest here has {dotted(self.newest_gpu)}"
@@ -168,8 +161,7 @@ def find_nvcc(requirements: Requirements, environ: Mapping[str, str] = os.enviro
 
     The order is $CUDA_HOME, $CUDA_PATH, the PATH, /usr/local/cuda* and pip's nvidia packages.
     """
-    command = command_in("CUDACXX", environ)
-    if command:
+    if command := command_in("CUDACXX", environ):
         require_program(command[0], "CUDACXX", "nvcc", environ)
         candidates = [command]
     else:

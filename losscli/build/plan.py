@@ -196,14 +196,11 @@ def _flags(target: Target, torch: TorchInstall, variant: str) -> tuple[str, ...]
     flags = _CUDA_FLAGS if target.device == CUDA else (*_COMMON, *_CPU_FLAGS, *cpu)
     if target.part not in (LOSS, STRATEGIES):
         return flags
-    defined = {"LOSS": target.loss, "LOSS_HEADER": f'"{target.loss_header}"'}
+    header = f'"{target.loss_header}"'
+    defined = {"LOSS": target.loss, "LOSS_HEADER": header}
     if is_weighted(target.loss):
-        defined = {
-            "LOSS": target.loss,
-            "LOSS_HEADER": '"losses/elementwise/weighted.h"',
-            "WEIGHTED": inner_name(target.loss),
-            "WEIGHTED_HEADER": f'"{target.loss_header}"',
-        }
+        defined["LOSS_HEADER"] = '"losses/elementwise/weighted.h"'
+        defined |= {"WEIGHTED": inner_name(target.loss), "WEIGHTED_HEADER": header}
     flags = (*flags, *(f"-DLOSSCLI_{name}={value}" for name, value in defined.items()))
     return (*flags, "-DLOSSCLI_STRATEGIES") if target.part == STRATEGIES else flags
 

@@ -36,8 +36,6 @@ LEVELS = {
 }
 """The levels of each architecture, best first, with the flags of /proc/cpuinfo that each adds."""
 
-_RELEASED = re.compile(r"(\d+)\.(\d+)\.\d+(\+cpu|\+cu\d+)?")
-
 
 @dataclass(frozen=True)
 class Prebuilt:
@@ -101,7 +99,7 @@ def cpu_levels(machine: str = platform.machine()) -> list[str]:
 
 def torch_variant(version: str) -> str | None:
     """Return ``torch-2.13``, or None for a build that is no release: its ABI may differ."""
-    found = _RELEASED.fullmatch(version)
+    found = re.fullmatch(r"(\d+)\.(\d+)\.\d+(\+cpu|\+cu\d+)?", version)
     return f"torch-{found[1]}.{found[2]}" if found else None
 
 

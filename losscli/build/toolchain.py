@@ -37,8 +37,7 @@ def find_compiler(environ: Mapping[str, str] = os.environ) -> Tool:
 
     The kernels run in PyTorch's thread pool, which uses GCC's libgomp; clang needs another runtime.
     """
-    command = command_in("CXX", environ)
-    if command:
+    if command := command_in("CXX", environ):
         require_program(command[0], "CXX", "a C++ compiler", environ)
     elif found := which("g++", environ) or which("c++", environ):
         command = (found,)
@@ -65,8 +64,7 @@ def find_compiler(environ: Mapping[str, str] = os.environ) -> Tool:
 
 def find_host_compiler(compiler: Tool, environ: Mapping[str, str] = os.environ) -> str:
     """Return nvcc's host compiler: $CUDAHOSTCXX, or the C++ compiler."""
-    given = environ.get("CUDAHOSTCXX", "").strip()
-    if not given:
+    if not (given := environ.get("CUDAHOSTCXX", "").strip()):
         return compiler.command[-1]  # without its wrapper
     require_program(given, "CUDAHOSTCXX", "a host compiler for nvcc", environ)
     return given
@@ -104,8 +102,7 @@ def version_text(command: tuple[str, ...]) -> str:
 
 def read_version(pattern: str, text: str, name: str) -> tuple[int, int]:
     """Find a version in such output; UnfitError if there is none."""
-    match = re.search(pattern, text)
-    if not match:
+    if not (match := re.search(pattern, text)):
         raise UnfitError(f"`{name} --version` prints no version losscli can read: {text[:80]!r}.")
     return int(match[1]), int(match[2])
 

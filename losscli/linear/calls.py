@@ -15,16 +15,12 @@ from losscli.machine.memory import free_bytes, is_out_of_memory
 from losscli.operators import fallback
 from losscli.units import format_bytes
 
-from .computing import Losses, by_formula, composed
 from .kernels import Settings
 from .operands import Operands, check_classes, check_mask, check_shape, is_eager, operands_of
+from .parts import Rows, Shard
+from .plans import Losses, by_formula, composed
 from .products import Layer
-from .rows import Rows, Shard
 
-_SMALL = 1 / 16
-"""The fraction of a GPU's memory up to which logits are computed whole without checking."""
-_FEW_BYTES = 2**26
-"""The same on a CPU, in bytes."""
 _NO_TOKEN = int(NO_INDEX)
 """Replaces the token of masked rows."""
 
@@ -73,10 +69,8 @@ def compute_cross_entropy(
     check_class_weight(name, weight)
     check_shape(name, "token_weight", token_weight, operands.shape, "the shape of target")
     weight = None if weight is None else weight.to(operands.weight.dtype)
-    shard = None
-    if of_shard is not None:
-        optional = (bias, weight, token_weight)
-        shard = of_shard(operands.hidden, *settings, reduction, *(x is None for x in optional))
+    missing = [x is None for x in (bias, weight, token_weight)]
+    shard = of_shard(operands.hidden, *settings, reduction, *missing) if of_shard else None
     both = weight is not None and token_weight is not None
     if shard is not None and both and reduction == "mean":
         raise NotImplementedError(
@@ -112,9 +106,7 @@ def compute_token_log_probs(
         numbers = torch.where(mask.reshape(-1), numbers, _NO_TOKEN)
     settings = Settings(_NO_TOKEN, **of_logits)
     check_settings(name, settings)
-    shard = None
-    if of_shard is not None:
-        shard = of_shard(operands.hidden, *settings, bias is None)
+    shard = of_shard(operands.hidden, *settings, bias is None) if of_shard else None
     classes = len(operands.weight) if shard is None else shard.classes
     rows = Rows(numbers, classes, None, settings, "none", True, False, shard)
     found, _ = _compute(name, operands, rows, memory_budget)
@@ -215,10 +207,10 @@ def _size(layer: Layer, rows: Rows) -> Size:
 
 def _plan(name: str, size: Size, budget: int | None, device: torch.device) -> Plan:
     if budget is None:
-        # Querying free memory takes longer than a small loss.
-        few = _FEW_BYTES
+        # Querying free memory takes longer than a loss that needs so little.
+        few = 2**26
         if device.type == "cuda":
-            few = int(torch.cuda.get_device_properties(device).total_memory * _SMALL)
+            few = int(torch.cuda.get_device_properties(device).total_memory / 16)
         best = candidates(size, few)[0]
         if best.bytes <= few and (best.kind == WHOLE or best.part == size.classes):
             return best

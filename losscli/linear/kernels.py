@@ -10,9 +10,6 @@ from losscli.losses.formulas import widened
 
 from . import products
 
-_OF_PART = 2.0
-"""Further values of a part of a row: the largest logit, and the log-sum-exp relative to it. One
-more is the entropy."""
 _CHUNK = 16 * 2**20
 """Bytes of logits per step, which fit an H100's L2 cache with others."""
 
@@ -33,10 +30,6 @@ class Settings(NamedTuple):
         """The divisor of the logits after a softcap."""
         return 1.0 if self.softcap else self.temperature
 
-    def bent(self, logits: Tensor) -> Tensor:
-        """Return logits after softcap and temperature."""
-        return self.softcap * torch.tanh(logits / (self.temperature * self.softcap))
-
 
 def losses_in_place(
     logits: Tensor, target: Tensor, weight: Tensor | None, settings: Settings, reduction: str
@@ -54,7 +47,8 @@ def part_numbers(logits: Tensor, number: Tensor, settings: Settings) -> Tensor:
     See csrc/parts/kernels.h. The logits are from before the softcap.
     """
     call: Callable[..., Tensor] = torch.ops.losscli.token_log_probs
-    rest = ("none", settings.divisor, _OF_PART + settings.entropy)
+    # Further values: the largest logit, the log-sum-exp relative to it, and any entropy.
+    rest = ("none", settings.divisor, 2.0 + settings.entropy)
     if not settings.softcap:
         return call(logits, number, *rest)
     parts = [call(bent, number[rows], *rest) for rows, bent in _some_bent(logits, settings)]
@@ -82,6 +76,7 @@ def log_sums_of(logits: Tensor, settings: Settings) -> Tensor:
 
 def _some_bent(logits: Tensor, settings: Settings) -> Iterator[tuple[slice, Tensor]]:
     """Yield slices of rows that fit a cache, with their softcapped logits in float32."""
-    dtype = widened(logits.dtype)
+    dtype, softcap = widened(logits.dtype), settings.softcap
     for rows in products.parts(len(logits), max(_CHUNK // max(logits.shape[1] * 4, 1), 1)):
-        yield rows, settings.bent(logits[rows].to(dtype))
+        scaled = logits[rows].to(dtype) / (settings.temperature * softcap)
+        yield rows, softcap * torch.tanh(scaled)

@@ -1,22 +1,24 @@
-"""Forward and backward of each plan; see losscli/losses/linear/logits_plan.py.
+"""Computes fused linear losses by a plan; see losscli/losses/linear/logits_plan.py.
 
-Forward returns the losses, the log-sum-exps and what backward needs; backward returns the gradients
-of hidden states, weight and bias.
+A plan's forward returns the losses, the log-sum-exps and what backward needs; its backward returns
+the gradients of hidden states, weight and bias.
 """
 
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from losscli.losses.formulas import widened
 from losscli.losses.linear.logits_plan import CHUNKS, ROWS, SLICES, WHOLE, Plan
 
 from . import products
 from .kernels import log_sums_of, losses_in_place
-from .parts import Found, Part, finished, scaled
+from .parts import Found, Part, Rows, finished, refuse_second_derivatives, scaled
 from .products import Layer
-from .rows import Rows
 
 Wanted = tuple[bool, ...]
 """Whether hidden states, weight and bias need a gradient."""
@@ -82,13 +84,7 @@ def _chunks_forward(rows: Rows, plan: Plan, layer: Layer, wanted: Wanted) -> Res
             of_bias = sums if of_bias is None else of_bias.add_(sums)
         del logits
     total, factor = rows.reduced(torch.cat(losses))
-    nothing = hidden.new_empty(0)
-    kept = [
-        torch.cat(of_hidden) if of_hidden else nothing,
-        nothing if of_weight is None else of_weight,
-        nothing if of_bias is None else of_bias,
-        factor,
-    ]
+    kept = [torch.cat(of_hidden) if of_hidden else None, of_weight, of_bias, factor]
     return total, torch.cat(log_sums) if log_sums else None, kept
 
 
@@ -159,3 +155,81 @@ PLANS: dict[str, tuple[Any, Any]] = {
     CHUNKS: (_chunks_forward, _chunks_backward),
     SLICES: (_slices_forward, _slices_backward),
 }
+
+
+class Losses(torch.autograd.Function):
+    """The losses of rows; second derivatives use PyTorch's operators."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, plan: Plan
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the losses and any log-sum-exps."""
+        wanted = ctx.needs_input_grad[:3]
+        with _without_autocast(hidden):
+            forward, _ = PLANS[plan.kind]
+            losses, log_sums, kept = forward(rows, plan, Layer(hidden, weight, bias), wanted)
+        ctx.rows, ctx.plan = replace(rows, target=rows.target[:0], class_weight=None), plan
+        if any(wanted):
+            ctx.save_for_backward(hidden, weight, bias, rows.target, rows.class_weight, *kept)
+        if log_sums is not None:
+            ctx.mark_non_differentiable(log_sums)
+        return losses, log_sums
+
+    @staticmethod
+    def backward(ctx: Any, incoming: Tensor, _: Any) -> tuple[Any, ...]:
+        """Return the gradients of hidden states, weight and bias."""
+        hidden, weight, bias, target, class_weight, *kept = ctx.saved_tensors
+        rows = replace(ctx.rows, target=target, class_weight=class_weight)
+        wanted, layer = ctx.needs_input_grad[:3], Layer(hidden, weight, bias)
+        with _without_autocast(hidden):
+            if not torch.is_grad_enabled():
+                _, computed = PLANS[ctx.plan.kind]
+                return (*computed(rows, ctx.plan, layer, incoming, kept, wanted), None, None)
+            if rows.shard:
+                refuse_second_derivatives(rows.shard.name)
+            # Views, so that relations between operands do not enter the gradient.
+            views: list[Any] = [None if x is None else x.view_as(x) for x in layer]
+            losses, _ = composed(rows, Layer(*views))
+            leaves = [view for view, wants in zip(views, wanted, strict=True) if wants]
+            incoming = incoming.to(losses.dtype)
+            found = iter(torch.autograd.grad(losses, leaves, incoming, create_graph=True))
+        return (*(next(found) if wants else None for wants in wanted), None, None)
+
+
+def _without_autocast(tensor: Tensor) -> AbstractContextManager[None]:
+    return torch.autocast(tensor.device.type, enabled=False)
+
+
+def by_formula(rows: Rows, layer: Layer, budget: int | None) -> tuple[Tensor, Tensor | None]:
+    """Return losses and log-sum-exps by PyTorch's formula, some rows at a time."""
+    classes, item = len(layer.weight), max(layer.hidden.element_size(), 4)
+    # The formula and its backward hold eight tensors of the logits' size at once.
+    most = max((2**28 if budget is None else budget) // (classes * item * 8), 1)
+    found = []
+    with _without_autocast(layer.hidden):
+        for part in products.parts(len(rows.target), most):
+            own = replace(rows, target=rows.target[part], reduction="none")
+            layer_of_part = layer.of_rows(part)
+            found.append(checkpoint(composed, own, layer_of_part, wide=True, use_reentrant=False))
+    losses = torch.cat([each for each, _ in found], -1)
+    log_sums = torch.cat([each for _, each in found]) if rows.with_log_sums else None
+    return (losses if rows.settings.entropy else rows.reduced(losses)[0]), log_sums
+
+
+def composed(rows: Rows, layer: Layer, *, wide: bool = False) -> tuple[Tensor, Tensor | None]:
+    """Return losses and any log-sum-exps of all logits, traceable, or in float32 (``wide``)."""
+    logits, loss, settings = layer.logits(), torch.ops.losscli, rows.settings
+    logits = logits.to(widened(logits.dtype)) if wide else logits
+    bent = logits / settings.temperature
+    if settings.softcap:
+        bent = settings.softcap * torch.tanh(bent / settings.softcap)
+    log_sums = None
+    if rows.with_log_sums:
+        log_sums = torch.logsumexp(bent.detach().to(widened(bent.dtype)), 1)
+    if settings.entropy:
+        found = loss.token_log_probs(bent, rows.known, "none", 1.0, 1.0)
+        ignored = rows.ignored
+        return (found if ignored is None else found.masked_fill(ignored, 0.0)), log_sums
+    rest = (rows.class_weight, rows.reduction, *map(float, settings[:5]))
+    return loss.cross_entropy(logits, rows.target, *rest), log_sums

@@ -51,10 +51,8 @@ def add(total: Tensor | None, first: Tensor, second: Tensor) -> Tensor:
         return wide(first, second)
     if first.is_cuda and first.dtype in NARROW:
         torch.addmm(total, first, second, out_dtype=torch.float32, out=total)
-    elif first.dtype in NARROW:
-        total.addmm_(first.float(), second.float())
     else:
-        total.addmm_(first, second)
+        total.addmm_(first.to(total.dtype), second.to(total.dtype))
     return total
 
 

@@ -2,9 +2,9 @@
 
 import os
 import shlex
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from losscli.errors import UnfitError
@@ -41,9 +41,6 @@ def first_line(command: list[str]) -> str | None:
 
 def printed(command: list[str]) -> str | None:
     """Run a program and return its output; None if it is missing, fails or hangs."""
-    if not shutil.which(command[0]):
-        return None
-    try:
+    with suppress(OSError, subprocess.SubprocessError):
         return run(command, timeout=SECONDS, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None
+    return None

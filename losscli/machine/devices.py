@@ -79,8 +79,7 @@ def resolve_device(name: str) -> str:
     """Return ``cpu`` or ``cuda:N`` for a name such as ``auto``; UnfitError without such a GPU."""
     if name == "cpu":
         return "cpu"
-    match = re.fullmatch(r"auto|cuda(?::(\d+))?", name)
-    if not match:
+    if not (match := re.fullmatch(r"auto|cuda(?::(\d+))?", name)):
         raise UsageError(f"device must be auto, cpu, cuda or cuda:N, but is '{name}'")
     count = torch.cuda.device_count()
     if name == "auto" and count == 0:
@@ -102,13 +101,11 @@ def let_threads_sleep(environ: MutableMapping[str, str]) -> None:
 
 def is_broken(device: str) -> bool:
     """Tell whether a crashed kernel made a GPU unusable."""
-    if device == "cpu":
+    with suppress(RuntimeError):
+        if device != "cpu":
+            torch.cuda.synchronize(device)
         return False
-    try:
-        torch.cuda.synchronize(device)
-    except RuntimeError:
-        return True
-    return False
+    return True
 
 
 def core_count() -> int:

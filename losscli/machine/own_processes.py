@@ -24,8 +24,8 @@ def is_ours(pid: int) -> bool:
 
 def own_seconds() -> float:
     """Return this command's CPU time, including ended processes."""
-    known = {int(each.name): _read(each.name) for each in kernel_files.PROC.glob("[0-9]*")}
-    found = {pid: process for pid, process in known.items() if process}
+    numbers = (each.name for each in kernel_files.PROC.glob("[0-9]*"))
+    found = {int(pid): process for pid in numbers if (process := _read(pid))}
     first = _first()
 
     def is_below(pid: int) -> bool:

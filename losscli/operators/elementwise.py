@@ -14,16 +14,15 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from losscli.losses import LossSpec
+from losscli.losses import Spec
 from losscli.losses.kinds import not_floating
 
 _NARROW = (torch.float16, torch.bfloat16)
 
 
-def schemas(spec: LossSpec) -> dict[str, str]:
+def schemas(spec: Spec) -> dict[str, str]:
     """Return the operators' schemas by full name."""
-    names = [operand.name for operand in spec.operands]
-    count, name = len(names), spec.name
+    names, count, name = spec.names, len(spec.names), spec.name
     operands = ", ".join(f"Tensor {operand}" for operand in names)
     seconds = ", ".join(f"Tensor grad_grad_{operand}" for operand in names)
     settings = ", ".join(["str reduction", *(f"float {p.name}" for p in spec.parameters)])
@@ -123,12 +122,10 @@ def _vmap_with_grad(operator: OpOverload, count: int, info: Any, dims: Any, *arg
     every = [*arguments_of(operator, arguments).values()]
     reduction, *settings, grad_output, factor = every[count:]
     batch = _Batch(info.batch_size, arguments[:count], dims[:count])
-    if grad_output is not None:
-        dim = dims[len(every) - 2]
-        one = reduction != "none" or _shape(grad_output, dim).numel() == 1
-        grad_output = batch.incoming(grad_output, dim, reduction, one=one)
-    else:
+    if grad_output is None:
         factor /= divisor_of(batch.shape, reduction)
+    else:
+        grad_output = batch.incoming(grad_output, dims[len(every) - 2], reduction)
     elements, gradient = operator(
         *batch.operands(reduction, of_each_sample=[0]), "none", *settings, grad_output, factor
     )
@@ -182,8 +179,7 @@ class _Batch:
         self.given, self.dims = operands, dims
         self.shapes = [_shape(*of) for of in zip(operands, dims, strict=True)]
         self.shape = torch.broadcast_shapes(*self.shapes)
-        of_each = zip(map(_dtype, operands), map(bool, self.shapes), strict=True)
-        self.dtype = promoted([*of_each])
+        self.dtype = promoted([*zip(map(_dtype, operands), map(bool, self.shapes), strict=True)])
 
     def operands(self, reduction: str = "none", of_each_sample: Sequence[int] = ()) -> list[Tensor]:
         """Return the operands for one call; ``of_each_sample`` need a gradient per sample."""
@@ -210,15 +206,13 @@ class _Batch:
         tensor = tensor[(slice(None), *(None,) * missing)]
         return tensor.expand(self.size, *tensor.shape[1:])
 
-    def incoming(
-        self, grad_output: Tensor, dim: int | None, reduction: str, *, one: bool | None = None
-    ) -> Tensor:
-        """Return each element's grad_output; ``one``: it has one element per sample."""
+    def incoming(self, grad_output: Tensor, dim: int | None, reduction: str) -> Tensor:
+        """Return each element's grad_output."""
         if reduction == "mean":
             # In float64, so that it is rounded once.
             grad_output = grad_output.double() / divisor_of(self.shape, reduction)
         grad_output = grad_output[None] if dim is None else grad_output.movedim(dim, 0)
-        if reduction != "none" if one is None else one:
+        if reduction != "none" or math.prod(grad_output.shape[1:]) == 1:
             grad_output = grad_output.reshape(grad_output.shape[0], *(1,) * len(self.shape))
         return grad_output.expand(self.size, *self.shape)
 

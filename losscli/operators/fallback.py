@@ -15,7 +15,7 @@ from torch import Tensor
 
 from losscli.build.targets import DEVICES, PARTS, Target, needed
 from losscli.errors import BuildError, LosscliError, UnfitError, UsageError, first_line
-from losscli.losses import CLASS_INDICES, LossSpec, RowSpec
+from losscli.losses import CLASS_INDICES, RowSpec, Spec
 from losscli.losses.formulas import widened
 from losscli.losses.kinds import not_floating
 from losscli.processes.process import FALLBACK_VARIABLE
@@ -28,14 +28,7 @@ _loaded: set[tuple[str, str]] = set()
 _missing: dict[tuple[str, str], LosscliError] = {}
 """Why there are no kernels, by loss and device; they are not looked for again."""
 _has_warned = False
-
-
-def mode() -> str:
-    """Return LOSSCLI_FALLBACK; UsageError if it is neither ``torch`` nor ``error``."""
-    found = os.environ.get(FALLBACK_VARIABLE) or TORCH
-    if found not in (TORCH, ERROR):
-        raise UsageError(f"{FALLBACK_VARIABLE} must be {TORCH} or {ERROR}, but is '{found}'")
-    return found
+_BINDING = ("", "")
 
 
 def has_kernels(loss: str, device: str) -> bool:
@@ -55,6 +48,7 @@ def has_binding() -> bool:
 
 
 def _try(loss: str, device: str, load: Callable[[], None]) -> bool:
+    global _has_warned
     if (loss, device) in _loaded:
         return True
     error = _missing.get((loss, device)) or _missing.get(_BINDING)
@@ -69,39 +63,29 @@ def _try(loss: str, device: str, load: Callable[[], None]) -> bool:
             _loaded.add((loss, device))
             return True
         _missing[loss, device] = error
-    if mode() == ERROR:
+    mode = os.environ.get(FALLBACK_VARIABLE) or TORCH
+    if mode not in (TORCH, ERROR):
+        raise UsageError(f"{FALLBACK_VARIABLE} must be {TORCH} or {ERROR}, but is '{mode}'")
+    if mode == ERROR:
         raise error
-    _warn(error)
-    if (loss, device) != _BINDING and _BINDING not in _missing and not loading.has_torch():
-        # Otherwise each loss would try to build it again.
-        has_binding()
+    if not _has_warned:
+        _has_warned = True
+        warnings.warn(
+            "losscli computes losses by PyTorch's formulas, slower and with more memory, because "
+            f"kernels cannot be built: {first_line(error).rstrip('.')}. `losscli doctor` checks "
+            f"what a build needs; {FALLBACK_VARIABLE}={ERROR} makes this an error.",
+            RuntimeWarning,
+            stacklevel=1,
+        )
+    if (loss, device) != _BINDING:
+        has_binding()  # otherwise each loss would try to build it again
     return False
 
 
-_BINDING = ("", "")
-
-
-def _warn(error: LosscliError) -> None:
-    global _has_warned
-    if _has_warned:
-        return
-    _has_warned = True
-    warnings.warn(
-        "losscli computes losses by PyTorch's formulas, slower and with more memory, because "
-        f"kernels cannot be built: {first_line(error).rstrip('.')}. `losscli doctor` checks what a "
-        f"build needs; {FALLBACK_VARIABLE}={ERROR} makes this an error.",
-        RuntimeWarning,
-        stacklevel=2,
-    )
-
-
-def compute(
-    spec: LossSpec | RowSpec, suffix: str, arguments: Sequence[Any], *, below_autograd: bool
-) -> Any:
+def compute(spec: Spec, suffix: str, arguments: Sequence[Any], *, below_autograd: bool) -> Any:
     """Compute ``NAME`` + ``suffix``; ``below_autograd``: the dispatcher has passed autograd."""
-    if suffix not in _COMPUTED:
+    if not (computed := _COMPUTED.get(suffix)):
         raise BuildError(f"{spec.name}{suffix} has no formula, only kernels")
-    computed = _COMPUTED[suffix]
     if below_autograd and suffix:
         with _autograd_keys():
             return computed(spec, *map(_plain, arguments))
@@ -135,8 +119,8 @@ def _plain(argument: Any) -> Any:
 def _autograd_keys() -> Iterator[None]:
     """Record gradients, although the dispatcher has passed autograd."""
     excluded = torch._C._dispatch_tls_local_exclude_set()
-    for key in _AUTOGRAD:
-        excluded = excluded.remove(key)
+    for key in ("AutogradCPU", "AutogradCUDA", "AutogradMeta", "AutogradOther", "ADInplaceOrView"):
+        excluded = excluded.remove(getattr(torch._C.DispatchKey, key))
     included = torch._C._dispatch_tls_local_include_set()
     with (
         torch.inference_mode(False),
@@ -146,16 +130,7 @@ def _autograd_keys() -> Iterator[None]:
         yield
 
 
-_AUTOGRAD = (
-    torch._C.DispatchKey.AutogradCPU,
-    torch._C.DispatchKey.AutogradCUDA,
-    torch._C.DispatchKey.AutogradMeta,
-    torch._C.DispatchKey.AutogradOther,
-    torch._C.DispatchKey.ADInplaceOrView,
-)
-
-
-def loss(spec: LossSpec | RowSpec, *arguments: Any) -> Tensor:
+def loss(spec: Spec, *arguments: Any) -> Tensor:
     """Return the loss of operands, reduction, parameters."""
     reduction, settings = arguments[len(spec.operands)], rows.settings_of(spec, arguments)
     operands = [
@@ -191,14 +166,13 @@ def _check_classes(spec: RowSpec, operands: Sequence[Any], settings: dict[str, A
             )
 
 
-def _with_grad(spec: LossSpec | RowSpec, *arguments: Any) -> tuple[Tensor, Tensor]:
-    first = arguments[0].detach()
+def _with_grad(spec: Spec, *arguments: Any) -> tuple[Tensor, Tensor]:
     if isinstance(spec, RowSpec):
         rest, grad_output, factor = arguments[1:], None, 1.0
     else:
         rest, (grad_output, factor) = arguments[1:-2], arguments[-2:]
     with torch.enable_grad():
-        leaf = first.requires_grad_()
+        leaf = arguments[0].detach().requires_grad_()
         value = loss(spec, leaf, *(x.detach() if isinstance(x, Tensor) else x for x in rest))
         # Of several values per row, kernels differentiate the first.
         doubled = isinstance(spec, RowSpec) and rows.settings_of(spec, arguments).get(spec.doubling)
@@ -215,13 +189,13 @@ def _with_grad_in_place(spec: RowSpec, first: Tensor, *others: Any) -> Tensor:
     return value.to(widened(value.dtype))
 
 
-def _backward(spec: LossSpec | RowSpec, grad_output: Tensor, *arguments: Any) -> Any:
+def _backward(spec: Spec, grad_output: Tensor, *arguments: Any) -> Any:
     *given, wanted = arguments
     return wanted_of(given[: len(wanted)], _gradients(spec, grad_output, given, wanted), wanted)
 
 
 def _gradients(
-    spec: LossSpec | RowSpec, grad_output: Tensor, given: Sequence[Any], wanted: Sequence[bool]
+    spec: Spec, grad_output: Tensor, given: Sequence[Any], wanted: Sequence[bool]
 ) -> list[Tensor]:
     """Return gradients, differentiable if grad mode is on; zeros for those not wanted."""
     count = len(wanted)
@@ -242,7 +216,7 @@ def _gradients(
     return [next(each) if w else torch.zeros_like(v) for v, w in zip(views, wanted, strict=True)]
 
 
-def _double_backward(spec: LossSpec, *arguments: Any) -> tuple[Tensor, ...]:
+def _double_backward(spec: Spec, *arguments: Any) -> tuple[Tensor, ...]:
     """Return the gradients of ``sum(vectors * gradients)``."""
     count = len(spec.operands)
     vectors, grad_output = arguments[:count], arguments[count]

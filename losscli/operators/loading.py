@@ -30,11 +30,6 @@ def load(device: str | None = None) -> None:
     load_targets(targets.production(losses, kind) if kind else [Target(targets.TORCH)])
 
 
-def has_torch() -> bool:
-    """Tell whether the operators' implementation is loaded."""
-    return Target(targets.TORCH) in _loaded
-
-
 def load_loss(loss: str, device: str, *, strategies: bool = False) -> None:
     """Load the libraries for a loss on ``cpu`` or ``cuda``."""
     load_targets(targets.needed(loss, device, strategies=strategies))
@@ -53,8 +48,7 @@ def load_probe(device: str) -> None:
 def load_targets(wanted: Iterable[Target]) -> None:
     """Load libraries; build missing ones in parallel."""
     with _lock:
-        missing = [target for target in wanted if target not in _loaded]
-        if not missing:
+        if not (missing := [target for target in wanted if target not in _loaded]):
             return
         for target, path in zip(missing, _obtain(missing), strict=True):
             library = _open(path)
@@ -70,16 +64,11 @@ def build_ahead(wanted: Sequence[Target]) -> None:
 
 
 def _obtain(wanted: Sequence[Target]) -> list[Path]:
-    from losscli.build.builder import Builder
-    from losscli.build.cache import user_cache
-    from losscli.build.compilers import require_platform
-    from losscli.build.plan import csrc_root
+    from losscli.build import builder, cache, compilers, plan
 
-    require_platform()
-    builder = Builder(_compilers(), user_cache(), csrc_root(), note)
-    paths = [outcome.path for outcome in builder.obtain(wanted)]
-    assert all(paths)
-    return [path for path in paths if path]
+    compilers.require_platform()
+    builds = builder.Builder(_compilers(), cache.user_cache(), plan.csrc_root(), note)
+    return [each.path for each in builds.obtain(wanted) if each.path]
 
 
 @functools.cache
@@ -118,8 +107,7 @@ def _attach(target: Target, library: ctypes.CDLL) -> None:
     else:
         strategies = int(target.part == targets.STRATEGIES)
         table = _table(library, "losscli_kernels")
-        of = (target.loss.encode(), device)
-        _call(torch, "losscli_attach_kernels", *of, strategies, table)
+        _call(torch, "losscli_attach_kernels", target.loss.encode(), device, strategies, table)
 
 
 _TABLES = {targets.RUNTIME: "runtime", targets.BENCH: "probe", targets.PARTS: "part_kernels"}
@@ -136,6 +124,5 @@ def _call(library: ctypes.CDLL, name: str, *arguments: bytes | int | ctypes.c_vo
     # It returns null or an error message.
     function = getattr(library, name)
     function.restype = ctypes.c_char_p
-    wrong = function(*arguments)
-    if wrong:
+    if wrong := function(*arguments):
         raise BuildError(wrong.decode(errors="replace"))

@@ -8,8 +8,7 @@ import importlib.abc
 import importlib.util
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.machinery import ModuleSpec
@@ -22,7 +21,7 @@ from torch._ops import OpOverload
 
 from losscli.build.targets import DEVICES
 from losscli.errors import BuildError
-from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED, LossSpec, RowSpec
+from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED, RowSpec, Spec
 from losscli.losses import operators as bound
 from losscli.losses.kinds import no_kernel_takes
 
@@ -31,7 +30,6 @@ from .elementwise import arguments_of
 
 _NAMESPACE, _OF_BENCH = "losscli", "losscli_bench"
 _KERNELS, _AUTOGRAD = "CompositeExplicitAutograd", "Autograd"
-_SPECS = (*LOSSES.values(), *WEIGHTED.values())
 
 
 def incoming(grad_output: Tensor | float) -> tuple[Tensor | None, float]:
@@ -40,9 +38,7 @@ def incoming(grad_output: Tensor | float) -> tuple[Tensor | None, float]:
 
 
 class _Stub:
-    def __init__(
-        self, operator: OpOverload, spec: LossSpec | RowSpec, suffix: str, key: str
-    ) -> None:
+    def __init__(self, operator: OpOverload, spec: Spec, suffix: str, key: str) -> None:
         self.operator, self.spec, self.suffix, self.key = operator, spec, suffix, key
         self.__name__ = f"{spec.name}{suffix}_stub"
 
@@ -53,11 +49,20 @@ class _Stub:
         for n, each in tensors.items():
             if wrong := no_kernel_takes(each):
                 raise NotImplementedError(f"{self.operator.name()}: {n} {wrong}")
-        with self._once():
+        running = _calls.__dict__.setdefault("running", set())
+        if self in running:
+            raise BuildError(
+                f"{self.operator.name()} is still without an implementation ({self.key}) "
+                "after its library was loaded. Run `losscli build --force`."
+            )
+        running.add(self)
+        try:
             if self._is_loaded(device, tensors.values()):
                 # Under export or a compiler, Python caches each key's kernel.
                 self.operator._dispatch_cache.clear()
                 return self.operator(*arguments, **named)
+        finally:
+            running.discard(self)
         below = self.key == _KERNELS
         return fallback.compute(self.spec, self.suffix, [*given.values()], below_autograd=below)
 
@@ -73,21 +78,6 @@ class _Stub:
             # With the binding, so that they are built in parallel.
             return fallback.has_kernels(self.spec.name, device)
         return fallback.has_binding()
-
-    @contextmanager
-    def _once(self) -> Iterator[None]:
-        """Reject a second call: the loaded library did not register this operator."""
-        running = _calls.__dict__.setdefault("running", set())
-        if self in running:
-            raise BuildError(
-                f"{self.operator.name()} is still without an implementation ({self.key}) "
-                "after its library was loaded. Run `losscli build --force`."
-            )
-        running.add(self)
-        try:
-            yield
-        finally:
-            running.discard(self)
 
 
 def when_imported(name: str, register: Callable[[], object]) -> None:
@@ -123,7 +113,7 @@ class _Watcher(importlib.abc.MetaPathFinder):
         return spec
 
 
-def _define(spec: LossSpec | RowSpec) -> None:
+def _define(spec: Spec) -> None:
     schemas = rows.schemas(spec) if isinstance(spec, RowSpec) else elementwise.schemas(spec)
     for full_name, schema in schemas.items():
         namespace, name = full_name.split("::")
@@ -158,9 +148,7 @@ _calls = threading.local()
 _LIBRARIES = {
     namespace: torch.library.Library(namespace, "DEF") for namespace in (_NAMESPACE, _OF_BENCH)
 }
-for _row_spec in ROW_LOSSES.values():
-    _define(_row_spec)
-for _spec in _SPECS:
+for _spec in (*ROW_LOSSES.values(), *LOSSES.values(), *WEIGHTED.values()):
     _define(_spec)
 bound.incoming, bound.is_compiling = incoming, torch.compiler.is_compiling
 when_imported("torch.distributed.tensor", partial(import_module, "losscli.operators.sharding"))

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from losscli.losses import LossSpec, RowSpec
+from losscli.losses import RowSpec, Spec
 from losscli.losses.formulas import widened
 from losscli.losses.kinds import not_floating
 from losscli.losses.shapes import remedy
@@ -42,17 +42,15 @@ def schemas(spec: RowSpec) -> dict[str, str]:
     }
 
 
-def settings_of(spec: LossSpec | RowSpec, arguments: Sequence[Any]) -> dict[str, Any]:
+def settings_of(spec: Spec, arguments: Sequence[Any]) -> dict[str, Any]:
     """Return a call's parameters by name."""
     names = [parameter.name for parameter in spec.parameters]
     return dict(zip(names, arguments[len(spec.operands) + 1 :], strict=False))
 
 
 def _composed_loss(spec: RowSpec, *arguments: Any) -> Tensor:
-    count = len(spec.operands)
-    operands, reduction = arguments[:count], arguments[count]
-    loss: Tensor = spec.reference(*operands, reduction=reduction, **settings_of(spec, arguments))
-    return loss
+    *operands, reduction = arguments[: len(spec.operands) + 1]
+    return spec.reference(*operands, reduction=reduction, **settings_of(spec, arguments))
 
 
 def _composed_backward(spec: RowSpec, grad_output: Tensor, *arguments: Any) -> Any:
@@ -75,8 +73,7 @@ def checked(spec: RowSpec, operands: Sequence[Tensor | None]) -> torch.dtype:
     assert first is not None
     dtype = first.dtype
     for role, tensor in zip(spec.roles, operands, strict=True):
-        promotes = role in "rR" or (role in "wW" and "l" not in spec.roles)
-        if promotes and tensor is not None:
+        if tensor is not None and (role in "rR" or (role in "wW" and "l" not in spec.roles)):
             dtype = torch.promote_types(dtype, tensor.dtype)
     if not dtype.is_floating_point:
         raise TypeError(f"{spec.name}: {said} {not_floating(dtype)}")
@@ -145,10 +142,8 @@ def one_by_one(operator: Any, info: Any, dims: Any, *arguments: Any) -> Any:
     results = []
     for sample in range(info.batch_size):
         given = [
-            argument
-            if dim is None or not isinstance(argument, Tensor)
-            else argument.select(dim, sample)
-            for argument, dim in zip(arguments, dims, strict=True)
+            each.select(dim, sample) if isinstance(each, Tensor) and dim is not None else each
+            for each, dim in zip(arguments, dims, strict=True)
         ]
         results.append(operator(*given))
     if isinstance(results[0], Tensor):

@@ -114,10 +114,7 @@ class _Plan:
             [Replicate() if dim is None else self._of_operand(operand, dim) for dim in sharded]
             for operand in operands
         ]
-        self.locals = [
-            self.local(operand, placements)
-            for operand, placements in zip(operands, self.placements, strict=True)
-        ]
+        self.locals = [*map(self.local, operands, self.placements)]
         of_shard = torch.broadcast_shapes(*(tensor.shape for tensor in self.locals))
         self.weight = math.prod(of_shard) / divisor_of(self.shape, "mean")
         """This rank's fraction of the elements."""
@@ -143,8 +140,7 @@ class _Plan:
             if spec.placements == tuple(placements):
                 return tensor._local_tensor
             target = DTensorSpec(self.mesh, tuple(placements), tensor_meta=spec.tensor_meta)
-            redistributed: Tensor = redistribute_local_tensor(tensor._local_tensor, spec, target)
-            return redistributed
+            return redistribute_local_tensor(tensor._local_tensor, spec, target)
         if tensor.dim() > 0:
             raise RuntimeError(
                 f"{self.operator}: where one tensor is a DTensor, all but numbers must be, not a "
@@ -176,9 +172,8 @@ class _Plan:
     def gradient(self, gradient: Tensor, k: int, form: Tensor) -> DTensor:
         """Return a gradient, a partial sum if its operand broadcasts along a sharded dimension."""
         pairs = zip(self.placements[k], self.of_sums, strict=True)
-        return self.wrap(
-            gradient, form, [sums if own == Replicate() else own for own, sums in pairs]
-        )
+        placements = [sums if own == Replicate() else own for own, sums in pairs]
+        return self.wrap(gradient, form, placements)
 
     def wrap(
         self, local: Tensor, form: Tensor, placements: Sequence[Placement] | None = None

@@ -16,9 +16,6 @@ from losscli.implementations.local import LocalSubject
 from losscli.implementations.passes import PassFactory, gradients
 from losscli.truth.inputs import make_inputs
 
-WARM_UPS = 3
-"""Calls before the marked one: builds, compiles and allocates."""
-
 
 def run(case: Case, pass_: PassName, implementation: Implementation, trace: Path | None) -> None:
     """Call a loss and mark the last call for a profiler, or write PyTorch's ``trace``.
@@ -28,7 +25,7 @@ def run(case: Case, pass_: PassName, implementation: Implementation, trace: Path
     passes = PassFactory(case, pass_, make_inputs(case).values())
     with gradients(pass_), TemporaryDirectory(prefix="losscli-") as scratch:
         call = LocalSubject.bind(_in_this_process(implementation, scratch), case).repeated(passes)
-        for _ in range(WARM_UPS):
+        for _ in range(3):  # they build, compile and allocate
             call.prepare()
             call()
         call.prepare()
@@ -56,11 +53,8 @@ def _in_this_process(implementation: Implementation, scratch: str) -> Implementa
 
 @contextmanager
 def _marked(name: str) -> Iterator[None]:
-    torch.cuda.profiler.start()
-    torch.cuda.nvtx.range_push(name)
-    yield
-    torch.cuda.nvtx.range_pop()
-    torch.cuda.profiler.stop()
+    with torch.cuda.profiler.profile(), torch.cuda.nvtx.range(name):
+        yield
 
 
 @contextmanager

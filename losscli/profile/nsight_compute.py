@@ -66,8 +66,6 @@ METRICS = (
     *(name.format(kind) for name in (_SECTORS, _USEFUL) for kind in ("ld", "st")),
     *map(_STALL.format, STALLS),
 )
-_NANOSECONDS = 1e-9
-"""ncu's base unit of time."""
 
 
 class NoCountersError(UnfitError):
@@ -81,13 +79,12 @@ def command(raw: Path, bare: Sequence[str]) -> tuple[str, ...]:
     return (program, *OPTIONS, "--metrics", ",".join(METRICS), "-f", "-o", str(raw), *bare)
 
 
-def run(command: Sequence[str], raw: Path) -> tuple[Launch, ...]:
+def run(command: Sequence[str], report: Path) -> tuple[Launch, ...]:
     """Run a command of ``command``; return the marked launches, or raise NoCountersError."""
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     said = ended.stdout + ended.stderr
     if NO_PERMISSION in said:
         raise NoCountersError(PERMISSION_ADVICE)
-    report = raw.with_suffix(".ncu-rep")
     if ended.returncode or not report.exists():
         errors = [line for line in said.splitlines() if "rror" in line] or said.splitlines()[-1:]
         raise NoCountersError(f"{PROGRAM} made no report: {(errors or ['it said nothing'])[-1]}")
@@ -123,7 +120,7 @@ def _launch(row: Mapping[str, str]) -> Launch:
     touched = {kind: (number(_SECTORS.format(kind)) or 0.0) * SECTOR_BYTES for kind in ("ld", "st")}
     return Launch(
         name=row["Kernel Name"],
-        seconds=(number(_SECONDS) or 0.0) * _NANOSECONDS,
+        seconds=(number(_SECONDS) or 0.0) * 1e-9,  # ncu's base unit
         dram_bytes=None if None in moved else sum(filter(None, moved)),
         l2_bytes=number(_L2),
         loaded_bytes=touched["ld"],

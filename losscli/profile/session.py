@@ -1,10 +1,4 @@
-"""Profile a call: run it under a profiler, and decide what bounds it, from its longest launch.
-
-A call near losscli's limit is bound by matrix products if these are the limit, and on a CPU by
-memory; otherwise a CPU's operators are named. On a GPU the order is: launches, if most time is
-between kernels; uncoalesced access, if much of the touched memory is unused; memory, near the
-limit's rate; too few warps; instructions, if schedulers are busy; and else what warps wait for.
-"""
+"""Profile a call: run it under a profiler, and decide what bounds it, from its longest launch."""
 
 import shlex
 import subprocess
@@ -41,9 +35,8 @@ def profile(
     """
     assert result.seconds is not None
     notes: list[str] = []
-    launches: tuple[Launch, ...] = ()
     gap: float | None = None
-    name, command = torch_profiler.NAME, tuple(bare)
+    name = torch_profiler.NAME
     with TemporaryDirectory(prefix="losscli-") as folder:
         kept = Path(folder) / "report.ncu-rep"
         if result.case.device != "cpu":

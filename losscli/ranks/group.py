@@ -21,12 +21,8 @@ from losscli.processes import end_with_parent
 from losscli.ranks.place import TIMEOUT_VARIABLE, Place, seconds_of_collectives
 
 T = TypeVar("T")
-AGREEMENT_SECONDS = 10
-"""Further wait for an agreement, so that ranks whose collective times out can report."""
 GRACE_SECONDS = 8.0
 """The first rank's time to write its report after a signal."""
-ROLL_CALL_SECONDS = 3.0
-"""How long ranks wait for signs of life after a failed collective."""
 
 
 class Group:
@@ -68,8 +64,9 @@ class ProcessGroup(Group):
             dist.init_process_group(
                 backend, store=store, rank=rank, world_size=size, timeout=timeout, **more
             )
-            longer = timeout + timedelta(seconds=AGREEMENT_SECONDS)
-            # The default group may have unfinished collectives.
+            # Apart from the default group, which may have unfinished collectives; with time for
+            # ranks whose collective times out to report.
+            longer = timeout + timedelta(seconds=10)
             self._agreements = dist.new_group(backend="gloo", timeout=longer)
         self._one = torch.zeros((), device=device)
 
@@ -111,7 +108,7 @@ class ProcessGroup(Group):
             failure = error
         self._store.set(f"here/{self.rank}", "")
         missing: list[int] = []
-        end = time.monotonic() + ROLL_CALL_SECONDS
+        end = time.monotonic() + 3.0  # for signs of life of the others
         try:
             while time.monotonic() < end:
                 missing = [n for n in range(self.size) if not self._store.check([f"here/{n}"])]
@@ -190,9 +187,8 @@ def together(group: Group, call: Callable[[], T]) -> T:
         failure = error
     kind = type(failure).__name__ if failure else ""
     text = f"raised {kind}: {first_line(failure)}" if failure else "raised nothing"
-    told = group.gather("has made a call", (kind, text))
-    texts = [text for _, text in told]
-    if len({kind for kind, _ in told}) > 1:
+    kinds, texts = zip(*group.gather("has made a call", (kind, text)), strict=True)
+    if len({*kinds}) > 1:
         disagree(group, texts)
     if failure is None:
         return result

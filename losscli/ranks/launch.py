@@ -13,10 +13,6 @@ from losscli.processes import how_ended
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-THREADS = "OMP_NUM_THREADS"
-AT_ONCE_SECONDS = 1
-"""Ranks that end within this time ended by themselves: torchrun reports whole seconds."""
-
 
 def launch(ranks: int, arguments: Sequence[str]) -> int:
     """Run ``losscli ARGUMENTS`` in local ranks; return the first rank's exit code."""
@@ -24,7 +20,7 @@ def launch(ranks: int, arguments: Sequence[str]) -> int:
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-    os.environ.setdefault(THREADS, str(max(core_count() // ranks, 1)))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(core_count() // ranks, 1)))
     logging.disable()  # it would describe each failure in a page of its own
     options = [
         *("--standalone", "--nproc-per-node", str(ranks), "--monitor-interval", "0.1"),
@@ -47,7 +43,8 @@ def exit_code(failures: Mapping[int, "ProcessFailure"]) -> int:
     killed = {
         rank: each
         for rank, each in failures.items()
-        if each.exitcode < 0 and each.timestamp <= first + AT_ONCE_SECONDS
+        # By itself, at about the same time, which torchrun reports in whole seconds.
+        if each.exitcode < 0 and each.timestamp <= first + 1
         # torchrun ends the others with SIGTERM.
         if each.exitcode != -signal.SIGTERM or len(failures) == 1
     }

@@ -11,8 +11,6 @@ RANK, SIZE, LOCAL_RANK = "RANK", "WORLD_SIZE", "LOCAL_RANK"
 VARIABLES = (RANK, SIZE, LOCAL_RANK, "MASTER_ADDR", "MASTER_PORT")
 """What torchrun sets for each process."""
 TIMEOUT_VARIABLE = "LOSSCLI_RANKS_TIMEOUT"
-TIMEOUT_SECONDS = 60
-"""How long a rank waits for others in a collective by default."""
 ADVICE = "Start it with --ranks N, or by `torchrun --nproc-per-node N -m losscli ...`"
 
 
@@ -44,7 +42,7 @@ class Place:
 
 def seconds_of_collectives() -> int:
     """Return how long a rank waits for the others; UsageError if the variable is invalid."""
-    given = os.environ.get(TIMEOUT_VARIABLE) or str(TIMEOUT_SECONDS)
+    given = os.environ.get(TIMEOUT_VARIABLE) or "60"
     if not given.isdecimal() or int(given) == 0:
         raise UsageError(f"{TIMEOUT_VARIABLE} must be whole seconds, at least 1, but is '{given}'.")
     return int(given)

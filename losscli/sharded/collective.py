@@ -16,8 +16,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, distributed
 
-from losscli.linear.parts import join
-from losscli.linear.rows import Rows, Shard, Whole
+from losscli.linear.parts import Rows, Shard, Whole, join
 from losscli.ranks.shards import gather_into
 
 _WORDS = 2

@@ -12,7 +12,7 @@ from torch import Tensor
 from losscli.linear import operands, parts
 from losscli.linear.calls import check_class_weight, check_settings, settings_of
 from losscli.linear.kernels import Settings
-from losscli.linear.rows import Rows
+from losscli.linear.parts import Rows
 from losscli.losses.formulas import widened
 from losscli.losses.making import OF_CLASSES, OF_ROWS, public
 from losscli.losses.rows.logit_pairs import ARGUMENTS, KL_DIVERGENCE
@@ -126,10 +126,7 @@ def token_log_probs(
     way = class_remedy("logits", logits.shape, "tokens", tokens.shape, logits.dim() - 1)
     operands.check_shape(name, "tokens", tokens, logits.shape[:-1], of, way)
     found = _losses(name, logits, tokens, None, settings, "none", group, sizes)
-    if not entropy:
-        return -found.view(tokens.shape)
-    log_probs, entropies = found.view(2, *tokens.shape).unbind(0)
-    return log_probs, entropies
+    return found.view(2, *tokens.shape).unbind(0) if entropy else -found.view(tokens.shape)
 
 
 def _losses(
@@ -144,8 +141,7 @@ def _losses(
 ) -> Tensor:
     """Return the losses of logits ``(..., C_r)``, ``(N)``, in at least float32."""
     width = logits.shape[-1]
-    alike = (*settings, reduction, weight is None)
-    ranks = ranks_of(name, group, width, sizes, logits, *alike)
+    ranks = ranks_of(name, group, width, sizes, logits, *settings, reduction, weight is None)
     target = numbers.reshape(-1).long()
     may_ignore = name != "token_log_probs"
     if not target.is_cuda:
@@ -176,8 +172,7 @@ class _Losses(torch.autograd.Function):
         parts.refuse_second_derivatives(ctx.rows.shard.name)
         logits, target, class_weight, *found = ctx.saved_tensors
         rows = replace(ctx.rows, target=target, class_weight=class_weight)
-        part = parts.Part(rows, logits, rows.first)
-        return part.gradient(parts.Found(*found), incoming), None
+        return parts.Part(rows, logits, rows.first).gradient(parts.Found(*found), incoming), None
 
 
 def check_plain(name: str, *tensors: Tensor | None) -> None:

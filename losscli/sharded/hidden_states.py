@@ -9,7 +9,7 @@ from torch import Tensor
 
 from losscli.linear.calls import Given, compute_cross_entropy, compute_token_log_probs
 from losscli.linear.functions import OF_HIDDEN_STATES
-from losscli.linear.rows import Shard
+from losscli.linear.parts import Shard
 from losscli.losses.making import public
 
 from .collective import ranks_of
