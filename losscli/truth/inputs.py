@@ -11,9 +11,6 @@ targets are multiples of 1/16, so that the point is exact, and so are logits, so
 Values lie in each operand's domain (losscli/losses/domain.py); every 101st value is an end of it,
 alternating. Operands have the case's layout (losscli/cases/layouts.py) with the same values;
 memory outside a view is NaN.
-
-The file of a ``Model`` gives shapes, dtypes and the kind of values: draws of probabilities are
-probabilities.
 """
 
 import math
@@ -44,16 +41,8 @@ LARGEST = 100.0
 """Bound of heavy tails and impulses."""
 IMPULSE_EVERY, ENDS_EVERY = 997, 101
 """Primes, so that both occur at every position of a vector and tile."""
-IGNORED_EVERY, FIRST_IGNORED = 997, 31
-"""The distance between ignored rows, and the first: too few to affect times."""
-KEPT_ROWS = 0.75
-"""The fraction of rows that a mask keeps."""
 NO_CLASS = -(2**31)
 """Fills memory next to class indices."""
-LARGE = 8.0
-"""The factor of ``large`` values; their exponentials stay within float32."""
-LEAST_PROBABILITY = 1e-8
-"""Of ``large`` draws, because a formula may divide them."""
 BOUNDARY_GRID = 16
 """Boundary targets are multiples of 1/16: with a kink of a few bits, exact in bfloat16."""
 Draw = Callable[[tuple[int, ...], int], Tensor]
@@ -114,14 +103,14 @@ def _drawn(argument: Argument, draw: ModelDraw, generator: torch.Generator) -> T
         high = max(argument.high, argument.low) + 1
         return torch.randint(argument.low, high, shape, generator=generator)
     normal = torch.randn(shape, generator=generator)
-    scaled = normal * LARGE if draw == "large" else normal
+    scaled = normal * 8 if draw == "large" else normal  # exponentials stay within float32
     match argument.content:
         case "signs":
             return torch.where(normal < 0, -1.0, 1.0)
         case "bits":
             return torch.where(normal < 0, 0.0, 1.0)
         case "probabilities":
-            return scaled.softmax(-1).clamp_(min=LEAST_PROBABILITY)
+            return scaled.softmax(-1).clamp_(min=1e-8)  # a formula may divide by them
         case "log_probabilities":
             return scaled.log_softmax(-1)
         case "unit":
@@ -190,7 +179,7 @@ class _Draws:
         values = torch.randint(count, shape, generator=self.generator, device=self.device)
         if ignored is None:
             return values
-        ignored_here = self.numbers(shape, offset) % IGNORED_EVERY == FIRST_IGNORED
+        ignored_here = self.numbers(shape, offset) % 997 == 31  # too few to affect times
         return values.masked_fill(ignored_here, ignored)
 
     def distinct(self, shape: tuple[int, ...], offset: int) -> Tensor:
@@ -203,8 +192,8 @@ class _Draws:
         return classes
 
     def mask(self, shape: tuple[int, ...], offset: int) -> Tensor:
-        """Draw a mask that keeps the first row, so that no mean is NaN."""
-        return (self.uniform(shape, offset) < KEPT_ROWS) | (self.numbers(shape, offset) == 0)
+        """Draw a mask of 3/4 of the rows; it keeps the first one, so that no mean is NaN."""
+        return (self.uniform(shape, offset) < 0.75) | (self.numbers(shape, offset) == 0)
 
     def uniform(self, shape: tuple[int, ...], offset: int) -> Tensor:
         return torch.rand(shape, generator=self.generator, device=self.device, dtype=self.dtype)

@@ -17,7 +17,7 @@ from losscli.implementations import Implementation
 from losscli.implementations.local import Operands
 from losscli.implementations.requests import Call
 from losscli.losses import ELEMENT, HIDDEN_STATE, MODEL, ROW, Shape, Unit
-from losscli.truth.fingerprint import Mark
+from losscli.truth.fingerprint import has_mark, mark_of
 from losscli.truth.inputs import make_grad_output, make_inputs
 from losscli.truth.linear_oracle import LinearOracle
 from losscli.truth.model import ModelOracle
@@ -80,7 +80,7 @@ class Setup:
     _variants: dict[str, Self] = field(default_factory=dict)
     _used: dict[str, Self] = field(default_factory=dict)
     """Variants used since the last ``spoiled``."""
-    _marks: dict[str, Mark] = field(default_factory=dict)
+    _marks: dict[str, Tensor | int] = field(default_factory=dict)
     _filled: dict[tuple[float, tuple[str, ...]], Incoming] = field(default_factory=dict)
 
     @classmethod
@@ -157,14 +157,14 @@ class Setup:
 
     def mark(self) -> None:
         """Mark the operands' current contents."""
-        self._marks.update({name: Mark.of(operand) for name, operand in self.operands.items()})
+        self._marks.update({name: mark_of(operand) for name, operand in self.operands.items()})
 
     def spoiled(self, *, used: bool = False) -> str:
         """Return an operand that changed since ``mark``, here or in a (``used``) variant."""
         variants = list((self._used if used else self._variants).values())
         self._used.clear()
         for name, mark in self._marks.items():
-            if not mark.is_of(self.operands[name]):
+            if not has_mark(self.operands[name], mark):
                 return name
         return next(filter(None, (each.spoiled(used=used) for each in variants)), "")
 
