@@ -62,8 +62,6 @@ QUICK_CHECKS = named(lambda check: Cost.FIRST < check.cost <= Cost.QUICK)
 FORWARD_CHECKS = named(lambda check: check.cost == Cost.FIRST and not check.needs_gradient)
 AT_DEFAULTS = (*FORWARD_CHECKS, "branches")
 """Quick checks at a loss's defaults, where a kink has no rounding error."""
-ONE_PROCESS = 2**28
-"""Elements from which one process takes the times: each makes and checks gigabytes."""
 
 
 class KnownLoss:
@@ -86,10 +84,7 @@ class KnownLoss:
         seed: int,
         model: Implementation | None = None,
     ) -> None:
-        """Find the job's loss in the file; NotJudgeableError where its arguments do not fit.
-
-        ``model``: the reference that computes the loss and is timed next to the candidate.
-        """
+        """Find the job's loss in the file; NotJudgeableError where its arguments do not fit."""
         self.model, self.beside = model, model.name if model else REFERENCE
         """The implementation that is timed as the reference, and its name."""
         self.job, self.device, self.candidate, self.seed = job, device, candidate, seed
@@ -222,14 +217,11 @@ class KnownLoss:
     def _config(
         self, sizes: Sequence[Any], *, every: bool = False, dtypes: Sequence[DType] = ()
     ) -> Config:
-        """Return a config: of ``every`` reduction and form, and parameters off their defaults too.
-
-        ``dtypes``: the job's by default.
-        """
+        """Return a config; ``every``: with each reduction and form, and off the defaults too."""
         takes = self.definition.takes
         absent = {p.name: p.absent for p in self.spec.parameters if not takes(p.name)}
-        given = {n: v for n, v in absent.items() if v is not None} | self.parameters
-        fixed: dict[str, tuple[float, ...]] = {n: (v,) for n, v in given.items()}
+        given = {**absent, **self.parameters}.items()
+        fixed: dict[str, tuple[float, ...]] = {n: (v,) for n, v in given if v is not None}
         choices = [LossChoice(self.loss, fixed)]
         if every:
             for name in (*self.forms, self.loss):
@@ -301,7 +293,7 @@ class KnownLoss:
 
 
 def worth_processes(task: Task) -> Task:
-    """Time a large case in one process: each process would make gigabytes again."""
-    if math.prod(task.case.shape) < ONE_PROCESS:
+    """Time a large case in one process: each would make and check gigabytes again."""
+    if math.prod(task.case.shape) < 2**28:
         return task
     return replace(task, timing=replace(task.timing, processes=1))

@@ -27,14 +27,6 @@ from losscli.truth.setup import ThirdParty
 from losscli.verify.checks import CHECKS, Cost, named
 from losscli.verify.runner import Checks
 
-FEW_ELEMENTS, MOST_ELEMENTS = 2**22, 2**24
-"""Elements of an argument from which few checks run, and from which only usual values are
-checked."""
-ROWS = 37
-"""Rows of a small case: no multiple of a tile, a warp or a vector."""
-SAME = 1e-9
-"""Relative distance of equal results in float64."""
-
 
 class AnyModel:
     """The ``Model`` of a file, its own oracle in float64; ``KnownLoss`` describes most methods."""
@@ -66,7 +58,7 @@ class AnyModel:
         for dtype in self.job.dtypes or ("",):
             case = self._probed(described.of_dtype(dtype) if dtype else described)
             self.full.append(case)
-            less = case.of_rows(ROWS)
+            less = case.of_rows(37)  # no multiple of a tile, a warp or a vector
             try:
                 self.smallest.append(self._probed(less) if less else case)
             except WrongReferenceError:
@@ -131,7 +123,7 @@ class AnyModel:
 
     def _asked(self, case: ModelCase) -> tuple[str, ...]:
         """Return the checks of a case: fewer for large arguments and without a GPU."""
-        most = Cost.FULL if case.largest <= FEW_ELEMENTS else Cost.FEW
+        most = Cost.FULL if case.largest <= 2**22 else Cost.FEW
         on_gpu = Cost.QUICK if self.job.quick else Cost.FULL
         return named(
             lambda check: (
@@ -143,7 +135,7 @@ class AnyModel:
 
     def _of_draws(self, case: ModelCase, names: tuple[str, ...]) -> Iterator[Checks]:
         yield self._checks(case, names)
-        for draw in draws(case) if case.largest <= MOST_ELEMENTS else ():
+        for draw in draws(case) if case.largest <= 2**24 else ():
             other = structs.replace(case, draw=draw)
             if draw != "usual" and self._is_in_domain(other):
                 yield self._checks(other, SMALL_CHECKS)
@@ -190,10 +182,7 @@ class AnyModel:
         return structs.replace(case, arguments=tuple(arguments), state=described).settled()
 
     def _probed(self, case: ModelCase) -> ModelCase:
-        """Return the case with the shape of its result and the operands that have gradients.
-
-        WrongReferenceError: no finite result, no gradient, or results that differ between calls.
-        """
+        """Return the case with the shape of its result and the operands that have gradients."""
         reference = Reference(case, self.reference)
         operands = make_inputs(case, self.reference)
         result = reference.send(Forward(operands))
@@ -211,7 +200,7 @@ class AnyModel:
             raise reference.wrong(f"gives {first.dtype} in float64")
         if not bool(first.isfinite().any()):
             raise reference.wrong("gives no finite number on inputs like those of its get_inputs")
-        if not torch.allclose(first, second, SAME, 0.0, equal_nan=True):
+        if not torch.allclose(first, second, 1e-9, 0.0, equal_nan=True):
             raise reference.wrong("gives different results for the same inputs")
         return case
 

@@ -1,7 +1,6 @@
 """A lock of each device: who times holds it alone, who builds or checks shares it.
 
-A process that shares it has to release it before it asks for it alone. The operating system
-releases the locks of a process that ends.
+A process that shares it has to release it before it asks for it alone.
 """
 
 import contextlib
@@ -32,8 +31,7 @@ def device_lock(
     """Hold a device's lock within the block; yield the seconds of waiting.
 
     ``shared``: to build or check, else to time. ``notify`` gets the holder if the wait is long.
-    ``waits`` are other arguments of :func:`held`, such as ``until``. HeldError as there;
-    UnfitError: the locks cannot be written, or the file system has none.
+    ``waits`` are other arguments of :func:`held`, such as ``until``.
     """
 
     def note(holder: str) -> None:

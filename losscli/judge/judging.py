@@ -48,7 +48,6 @@ from losscli.verify.runner import Checks
 from losscli.verify.runner import run as run_checks
 from losscli.verify.shrink import Shrinker
 
-MOST_CAUSES = 2
 MOST_REASONS = 8
 """Failures after which the checks end."""
 FATAL = (
@@ -56,8 +55,6 @@ FATAL = (
     *(Code.MEMORY_LIMIT, Code.DEVICE_ERROR, Code.MONKEY_PATCHED, Code.INTERRUPTED),
 )
 """Codes after which the candidate gets no more requests."""
-LEFT = "changed state that remains: "
-LOG_CHARACTERS = 4000
 
 
 def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) -> Verdict:
@@ -119,7 +116,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
         not_isolated=missing(draft.isolation) if draft.isolation else (),
         languages=draft.languages,
         seconds=draft.seconds,
-        log=log[-LOG_CHARACTERS:],
+        log=log[-4000:],
         sha256=file.sha256 if file else "",
         losscli=__version__,
         torch=torch.__version__,
@@ -228,7 +225,8 @@ class Judging(Judgement):
             code, text = why_not_imported(error, self.file)
             self.draft.end(code, text, case=case.name)
         if reason := end_if_changed(self):
-            text = f"its import or constructor changes {reason.text.removeprefix(LEFT)}"
+            what = reason.text.removeprefix("changed state that remains: ")
+            text = f"its import or constructor changes {what}"
             self.draft.add(Code.KNOWN_LIMITATION, text, facet="global_state")
 
     def _tell_first(self) -> None:
@@ -241,7 +239,7 @@ class Judging(Judgement):
         draft = self.draft
         if isinstance(self.against, AnyModel) or word_of(draft.reasons) != "WRONG":
             return
-        for case in draft.cases[:MOST_CAUSES]:
+        for case in draft.cases[:2]:
             draft.cause = draft.cause or cause_of(self.problem(case), self.implementation)
 
     def _check(self, jobs: Iterable[Checks]) -> None:

@@ -89,8 +89,7 @@ def recognised(
 ) -> tuple[Job, Source, Source | None, Implementation | None]:
     """Return the job with its loss, the file, the reference Model, and what is timed as it.
 
-    The Model is returned where it computes no known loss. NotJudgeableError: the loss is unknown,
-    or the file cannot be imported.
+    The Model is returned where it computes no known loss.
     """
     file = file.having(job.reduction, {})
     if job.loss:

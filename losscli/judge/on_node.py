@@ -1,7 +1,4 @@
-"""Judge a job on a node of a cluster, by the same process as on any machine.
-
-A job and its files travel as plain data.
-"""
+"""Judge a job on a node of a cluster, by the same process as on any machine."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The nodes of a Ray cluster, or of one started on this machine, as judges of a farm.
-
-A job is a task of one core and, on a GPU, of a quarter of it: judges share a GPU, and its lock
-keeps timings apart.
-"""
+"""The nodes of a Ray cluster, or of one started on this machine, as judges of a farm."""
 
 import logging
 import os
@@ -36,12 +32,9 @@ CLIENT = "ray://"
 LOCAL, AUTO = "local", "auto"
 """Values of the variable: start a cluster on this machine; use the one of this machine."""
 
-_LONGEST = 300
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:/\[\]\s]+):([0-9]{1,5})")
 JOIN_SECONDS = 10.0
 """How long a cluster that answers may take to accept this process."""
-STORE_BYTES = 2**28
-"""The object store of a cluster on this machine: sources and verdicts are small."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +111,7 @@ def address_here(notify: Callable[[str], None]) -> Address | None:
                 "join a cluster"
             )
             return None
-        if found := _parse(read_bytes(path, _LONGEST).decode().strip(), client=False):
+        if found := _parse(read_bytes(path, 300).decode().strip(), client=False):
             found.expect_answer()
             return found
     return None
@@ -141,10 +134,7 @@ class RayCluster:
         workers: int | None = None,
         notify: Callable[[str], None] = lambda note: None,
     ) -> None:
-        """``address``: by default RAY_ADDRESS; UsageError where that is invalid.
-
-        ``workers``: cores of a new cluster, by default all. ``notify`` is told of one not joined.
-        """
+        """``workers``: cores of a new cluster. ``notify`` is told of one that is not joined."""
         self._address = usual_address() if address is None else address
         self._until_closed = ExitStack()
         self._workers, self._memory, self._notify = workers, 0.0, notify
@@ -172,7 +162,8 @@ class RayCluster:
                 found.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
             _join("Ray on this machine", partial(join, address=here.text))
         else:
-            own = {"num_cpus": self._workers, "object_store_memory": STORE_BYTES}
+            # Sources and verdicts are small.
+            own = {"num_cpus": self._workers, "object_store_memory": 2**28}
             start = partial(join, address=LOCAL, include_dashboard=False, **own)
             before = signal.getsignal(signal.SIGTERM)  # which Ray replaces
             try:

@@ -43,10 +43,7 @@ class Gradient(NamedTuple):
         return self._replace(moved=self.moved + finite(lost))
 
     def summed_over_classes(self, rounding: float) -> Self:
-        """Return it with what a product over all classes, which are its columns, may lose.
-
-        A term of less than half a spacing of the sum so far leaves no trace in it.
-        """
+        """Return it with what a product over all classes, its columns, loses: small terms too."""
         size = self.value.abs()
         lost = size.masked_fill(size >= rounding * size.sum(1, keepdim=True), 0.0)
         walked = self.summed(size.shape[1], rounding)

@@ -1,8 +1,5 @@
 """The oracle of fused linear losses: float64 cross entropy streamed over rows and classes.
 
-Only a block of logits and a block of the weight's classes are float64 at once. Gradients are kept
-whole, because they are sums over rows or classes.
-
 The oracle also bounds how far roundings may move each result (see ``tolerances``): implementations
 round logits and their gradient to the hidden states' dtype. What the operands after the weight do
 to the logits is the spec's ``logits``, of which autograd gives the derivatives: these are rounded

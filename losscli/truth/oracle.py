@@ -1,8 +1,6 @@
 """The oracle: the reference formula in float64 on the same input values, in blocks.
 
-Float64 autograd differentiates the loss's ``reference`` block by block. No whole tensor is copied
-to float64, except the gradient of a broadcast operand, a sum over blocks. For float64 operands the
-oracle has the same precision.
+No whole tensor is copied to float64, except the gradient of a broadcast operand, a sum over blocks.
 """
 
 import math

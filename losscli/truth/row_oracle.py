@@ -1,8 +1,4 @@
-"""The oracle of row-wise losses: the reference in float64, in blocks of whole rows.
-
-The gradient of a shared operand (class weights) is summed over blocks; each row's part is measured
-at the spec's terms, or at itself, assuming one sign.
-"""
+"""The oracle of row-wise losses: the reference in float64, in blocks of whole rows."""
 
 import math
 from collections.abc import Iterator
@@ -86,7 +82,10 @@ class RowOracle(Oracle):
         return Truth(self._place(block, operand), found, terms, rounding=undecided)
 
     def _gradient_of_shared(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
-        """Yield each block's part of a shared operand's gradient, which may move the divisor."""
+        """Yield each block's part of a shared operand's gradient, which may move the divisor.
+
+        It is measured at the spec's terms, or at itself, assuming one sign.
+        """
         operand = self.operands[name]
         place = whole(operand.shape)
         mean = mean_scale = 0.0

@@ -1,8 +1,4 @@
-"""Textbook formulas of losses in PyTorch, which may be wrong where references are right.
-
-They compute in the operands' dtype. A third-party kernel is accepted if it is wrong only where such
-a formula is on the same device.
-"""
+"""Textbook formulas in PyTorch: a third-party kernel may be wrong where one of them is."""
 
 import math
 from collections.abc import Callable, Mapping
