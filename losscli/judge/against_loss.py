@@ -119,10 +119,8 @@ class KnownLoss:
             for name in self.forms
             if not all(operand.torch_differentiates for operand in EVERY_LOSS[name].operands)
         ]
-        return [
-            next(expand(replace(config, losses=(loss,)), self.device))
-            for loss in (*config.losses, *lacking)
-        ]
+        losses = (*config.losses, *lacking)
+        return [next(expand(replace(config, losses=(each,)), self.device)) for each in losses]
 
     def small(self) -> Iterable[Checks]:
         """Return the few checks that run first."""
@@ -280,12 +278,8 @@ class KnownLoss:
 
     def _drawn(self) -> list[dict[str, tuple[float, ...]]]:
         """Return random parameters, which no candidate can foresee."""
-        random = Random(self.seed)
-        values = {
-            parameter.name: parameter.drawn(random)
-            for parameter in self.spec.parameters
-            if self.definition.takes(parameter.name)
-        }
+        random, takes = Random(self.seed), self.definition.takes
+        values = {p.name: p.drawn(random) for p in self.spec.parameters if takes(p.name)}
         return [
             {name: (own[number % len(own)],) for name, own in values.items()}
             for number in range(max(map(len, values.values()), default=0))

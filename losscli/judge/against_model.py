@@ -20,7 +20,7 @@ from losscli.judge.against_loss import SMALL_CHECKS
 from losscli.judge.job import Job
 from losscli.judge.verdict_parts import REFERENCE
 from losscli.losses import MODEL
-from losscli.truth.inputs import draws, make_inputs
+from losscli.truth.inputs import make_inputs, unusual_draws
 from losscli.truth.model import ModelOracle, Reference, WrongReferenceError
 from losscli.truth.problem import Problem
 from losscli.truth.setup import ThirdParty
@@ -73,11 +73,10 @@ class AnyModel:
         own = {name: tuple(each.shape) for name, each in state.items()}
         due = {each.name: each.shape or () for each in self.full[0].state}
         if own != due:
-            raise Reference(self.full[0], self.reference).wrong(
-                f"has the parameters and buffers {_listed(due)}, and {self.definition.name} has "
-                f"{_listed(own)}, so that those of the reference cannot be given to it. Use the "
-                "same names and shapes"
-            )
+            both = f"{_listed(due)}, and {self.definition.name} has {_listed(own)}"
+            why = "so that those of the reference cannot be given to it"
+            told = f"has the parameters and buffers {both}, {why}. Use the same names and shapes"
+            raise Reference(self.full[0], self.reference).wrong(told)
 
     def firsts(self) -> list[Case]:
         return list(self.smallest)
@@ -135,9 +134,9 @@ class AnyModel:
 
     def _of_draws(self, case: ModelCase, names: tuple[str, ...]) -> Iterator[Checks]:
         yield self._checks(case, names)
-        for draw in draws(case) if case.largest <= 2**24 else ():
+        for draw in unusual_draws(case) if case.largest <= 2**24 else ():
             other = structs.replace(case, draw=draw)
-            if draw != "usual" and self._is_in_domain(other):
+            if self._is_in_domain(other):
                 yield self._checks(other, SMALL_CHECKS)
 
     def _checks(self, case: ModelCase, names: tuple[str, ...]) -> Checks:
@@ -164,7 +163,7 @@ class AnyModel:
             made_with=self.seed,
         )
         reference = Reference(case, self.reference)
-        state, parameters = reference.state()
+        state, parameters = reference.ask(ModelState(case.made_with))
         names = self.definition.signature.names
         arguments = []
         for number, each in enumerate(reference.ask(ModelArguments())):
@@ -174,10 +173,8 @@ class AnyModel:
         if not any(argument.is_floating for argument in arguments):
             raise reference.wrong("get_inputs gives no floating tensor")
         described = tuple(
-            Argument(
-                name, tuple(each.shape), _name_of(each.dtype), differentiable=name in parameters
-            )
-            for name, each in state.items()
+            Argument(name, tuple(x.shape), _name_of(x.dtype), differentiable=name in parameters)
+            for name, x in state.items()
         )
         return structs.replace(case, arguments=tuple(arguments), state=described).settled()
 

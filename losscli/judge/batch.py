@@ -29,8 +29,6 @@ from losscli.units import format_bytes
 
 OPTIONS = {"size": "sizes", "dtype": "dtypes", "param": "parameters"}
 """Keys that may have the name of the command's option instead."""
-_START = b'{"id": "'
-"""The first bytes of each verdict in an output."""
 _LONGEST = 2**20
 _KINDS = {list: "an array", str: "a text", bool: "true or false", type(None): "null"}
 
@@ -88,7 +86,8 @@ def _is_torn(line: bytes) -> bool:
     with suppress(*UNREADABLE):
         msgspec.json.decode(line)
         return False
-    return _START.startswith(line[: len(_START)])
+    start = b'{"id": "'  # of each verdict in an output
+    return start.startswith(line[: len(start)])
 
 
 def _verdict(line: bytes, path: Path, number: int) -> Verdict:
@@ -194,9 +193,8 @@ def lines_of(descriptor: int) -> Iterator[bytes]:
         *lines, rest = (rest + block).split(b"\n")
         yield from lines
         if len(rest) > _LONGEST:
-            raise UsageError(
-                f"a line of the jobs is longer than {format_bytes(_LONGEST)}. Give each job a line."
-            )
+            most = format_bytes(_LONGEST)
+            raise UsageError(f"a line of the jobs is longer than {most}. Give each job a line.")
     if rest:
         yield rest
 

@@ -70,12 +70,11 @@ def _of_part(draws: list[Problem], answers: list[Answer]) -> str:
             return ""
         unreduced = problem.like(problem.operands, replace(case, reduction="none"))
         losses = torch.cat([truth.value.flatten() for truth in unreduced.value()])
-        truths = [*problem.value()]
-        count = len(losses)
-        if count < FEWEST or len(truths) != 1:
+        (truth,), count = problem.value(), len(losses)
+        if count < FEWEST:
             return ""
         sums = losses.cumsum(0)
-        scale = truths[0].value.reshape(()) / sums[-1]  # 1, or one over a mean's divisor
+        scale = truth.value.reshape(()) / sums[-1]  # 1, or one over a mean's divisor
         of_first = sums * scale
         own_mean = of_first * count / torch.arange(1, count + 1).to(sums)
         own_mean[count // 2 :] = torch.nan  # too many are close to the whole mean

@@ -16,8 +16,6 @@ from losscli.files.directories import CACHE_VARIABLE, LOCKS, make_private, priva
 from losscli.machine.devices import gpu_uuid
 from losscli.processes.lock import held, open_lock, try_lock, unlock
 
-_NOTIFY_AFTER = 5.0
-
 
 @contextlib.contextmanager
 def device_lock(
@@ -37,7 +35,7 @@ def device_lock(
     def note(holder: str) -> None:
         notify(f"waiting for {holder}, which has the lock of {device}")
 
-    waits |= {"notify": note, "notify_after": _NOTIFY_AFTER, "clock": clock}
+    waits |= {"notify": note, "notify_after": 5.0, "clock": clock}
     started = clock()
     # All pass the turnstile; a process that waits to time blocks it. Otherwise processes that share
     # the lock could keep it among them for ever.

@@ -138,9 +138,8 @@ class Judgement:
     def problem(self, case: Case, *, labels: bool = False) -> Problem:
         """Return the problem of a case for a third-party kernel; ``labels``: with labels alone."""
         setting = self.implementation.setting
-        labels = labels or setting.labels
-        third_party = ThirdParty(setting.lacking, self.against.reference, labels)
-        return Problem.of(case, third_party=third_party)
+        own = ThirdParty(setting.lacking, self.against.reference, labels or setting.labels)
+        return Problem.of(case, third_party=own)
 
     def count(self, result: VerifyResult) -> None:
         """Add a result of a check to the draft."""

@@ -48,8 +48,6 @@ from losscli.verify.runner import Checks
 from losscli.verify.runner import run as run_checks
 from losscli.verify.shrink import Shrinker
 
-MOST_REASONS = 8
-"""Failures after which the checks end."""
 FATAL = (
     *(Code.PROCESS_DIED, Code.TIMEOUT, Code.WROTE_TO_CHANNEL, Code.FLOODED_OUTPUT),
     *(Code.MEMORY_LIMIT, Code.DEVICE_ERROR, Code.MONKEY_PATCHED, Code.INTERRUPTED),
@@ -249,7 +247,7 @@ class Judging(Judgement):
             for result in shrinker.follow(run_checks(job), files):
                 self.count(result)
             failures = self.draft.failures
-            most = 1 if self.job.until_first else MOST_REASONS
+            most = 1 if self.job.until_first else 8
             if len(failures) >= most or any(r.code in FATAL for r in failures):
                 raise Ended
             self.check_time()

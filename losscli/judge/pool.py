@@ -30,8 +30,6 @@ WORKER_BYTES = 2 * 2**30
 """Memory of a judge with its candidate: torch twice (0.3 GiB each), operands, a compiler."""
 JUDGES_OF_A_GPU = 4
 """Each judge and candidate has a context of half a GiB, and only one times at a time."""
-_RENEW = {Code.DEVICE_ERROR, Code.DEVICE_UNHEALTHY, Code.ERROR}
-"""Reasons after which a judge is replaced."""
 Item = Job | Verdict
 Judge = Callable[..., Verdict]
 """``judge_job(job, notify=...)``."""
@@ -183,7 +181,7 @@ class JudgeProcess:
         if verdict is None:
             how = how_ended(process.end(GRACE))
             verdict = not_judged(job, Code.ERROR, f"the process that judged it ended {how}")
-        if _RENEW & verdict.codes:
+        if verdict.codes & {Code.DEVICE_ERROR, Code.DEVICE_UNHEALTHY, Code.ERROR}:
             self.retire()
         return verdict
 

@@ -76,10 +76,8 @@ def client_address(text: str) -> Address:
     """Return the address of a Ray Client server from ``HOST:PORT``; else UsageError."""
     found = _parse(text, client=True)
     if not found:
-        raise UsageError(
-            f"'{CLIENT}{text}' is not an address of a Ray cluster. Write {CLIENT}HOST:PORT, such "
-            f"as {CLIENT}head:10001."
-        )
+        told = f"'{CLIENT}{text}' is not an address of a Ray cluster."
+        raise UsageError(f"{told} Write {CLIENT}HOST:PORT, such as {CLIENT}head:10001.")
     return found
 
 
@@ -90,10 +88,8 @@ def usual_address() -> Address | str:
         return text
     found = _parse(text.removeprefix(CLIENT), client=text.startswith(CLIENT), variable=VARIABLE)
     if not found:
-        raise UsageError(
-            f"{VARIABLE}: '{text}' is not an address of a Ray cluster. Set it to HOST:PORT, "
-            f"{CLIENT}HOST:PORT, {AUTO} or {LOCAL}."
-        )
+        told = f"{VARIABLE}: '{text}' is not an address of a Ray cluster."
+        raise UsageError(f"{told} Set it to HOST:PORT, {CLIENT}HOST:PORT, {AUTO} or {LOCAL}.")
     return found
 
 
@@ -106,10 +102,8 @@ def address_here(notify: Callable[[str], None]) -> Address | None:
     path = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir(), "ray", "ray_current_cluster")
     with suppress(OSError, UnicodeError, UnfitError):
         if weakness := weakness_along(path):
-            notify(
-                f"the Ray cluster of {path} is not joined: {weakness}. Set {VARIABLE}=HOST:PORT to "
-                "join a cluster"
-            )
+            told = f"the Ray cluster of {path} is not joined: {weakness}."
+            notify(f"{told} Set {VARIABLE}=HOST:PORT to join a cluster")
             return None
         if found := _parse(read_bytes(path, 300).decode().strip(), client=False):
             found.expect_answer()
@@ -203,9 +197,8 @@ class RayCluster:
         except errors.RayTaskError:
             raise  # an error of losscli itself
         except errors.RayError as error:
-            raise LostError(
-                first_line(error), node=isinstance(error, errors.NodeDiedError)
-            ) from None
+            of_node = isinstance(error, errors.NodeDiedError)
+            raise LostError(first_line(error), node=of_node) from None
 
     def close(self, tasks: Iterable[object]) -> None:
         if self._ray is None:
@@ -246,9 +239,8 @@ def _usable_ray() -> Any:
         _ = ray.init, ray.remote, ray.shutdown
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "ray":
-            raise UnfitError(
-                "--on ray needs Ray, which is not installed here: pip install 'losscli[ray]'."
-            ) from None
+            text = "--on ray needs Ray, which is not installed here: pip install 'losscli[ray]'."
+            raise UnfitError(text) from None
         path = getattr(ray, "__file__", None) or next(iter(getattr(ray, "__path__", ())), "")
         where = f" {path} is what Python imports." if path else ""
         raise UnfitError(
@@ -261,10 +253,8 @@ def _usable_ray() -> Any:
 def _join(what: str, action: Callable[[], object]) -> None:
     """Join a cluster; UnfitError if that fails or takes too long."""
     if not done_within(JOIN_SECONDS, partial(_told, what, action)):
-        raise UnfitError(
-            f"{what} did not respond within {JOIN_SECONDS:g} s. Is it a Ray cluster? One that asks "
-            "for a token is joined with RAY_AUTH_MODE=token."
-        )
+        told = f"{what} did not respond within {JOIN_SECONDS:g} s. Is it a Ray cluster?"
+        raise UnfitError(f"{told} One that asks for a token is joined with RAY_AUTH_MODE=token.")
 
 
 def _told(what: str, action: Callable[[], object]) -> None:

@@ -111,8 +111,7 @@ def _attempts(
 ) -> Iterator[tuple[Case, bool]]:
     """Yield a case of each possible loss, and whether targets are labels.
 
-    A case is a mean at the defaults: a Model takes no reduction or parameters. A target that
-    broadcasts is also tried in the input's shape.
+    A case is a mean at the defaults: a Model takes no reduction or parameters.
     """
     own = [shape for shape, _ in inputs[:1] if math.prod(shape) <= LARGEST]
     given = sorted(dtype in DTYPES for _, dtype in inputs)

@@ -48,7 +48,6 @@ Known = dict[tuple[str, PassName], float]
 _runner = cache(Runner)
 """The runner of quick timings on a device, which measures the memory limits once."""
 _known: Known = {}
-"""The references' times in this process."""
 
 
 def take_tuning(on: Judgement) -> None:

@@ -27,6 +27,7 @@ from losscli.cases.model_case import Argument, ModelCase
 from losscli.cases.model_case import Draw as ModelDraw
 from losscli.implementations import Implementation
 from losscli.implementations.local import Operands
+from losscli.implementations.sandbox.worker_requests import ModelState
 from losscli.losses import ELEMENT, Domain
 from losscli.losses.domain import CLASSES, DISTINCT_CLASSES, MASKS
 from losscli.losses.rows.forms import ignored_index
@@ -35,8 +36,6 @@ from losscli.truth.model import Reference
 
 Stream = Literal["input", "target", "grad_output", "curvature", "direction"]
 STREAMS: tuple[Stream, ...] = get_args(Stream)
-_MOST_STREAMS = 16
-"""Fixed, so that a new stream does not change others' numbers."""
 LARGEST = 100.0
 """Bound of heavy tails and impulses."""
 IMPULSE_EVERY, ENDS_EVERY = 997, 101
@@ -52,7 +51,8 @@ Draw = Callable[[tuple[int, ...], int], Tensor]
 def make_generator(seed: int, stream: Stream | int, device: str = "cpu") -> torch.Generator:
     """Return the generator of a seed's stream; those of later operands are 2, 3, ..."""
     place = len(STREAMS) + stream - 2 if isinstance(stream, int) else STREAMS.index(stream)
-    return torch.Generator(device).manual_seed((_MOST_STREAMS * seed + place) % 2**64)
+    # 16 is fixed, so that a new stream does not change others' numbers.
+    return torch.Generator(device).manual_seed((16 * seed + place) % 2**64)
 
 
 def no_value(dtype: torch.dtype) -> float:
@@ -63,10 +63,7 @@ def no_value(dtype: torch.dtype) -> float:
 def make_inputs(
     case: Case, reference: Implementation | None = None, *, labels: bool = False
 ) -> Operands:
-    """Return the operands of a case by name, on its device.
-
-    ``reference`` has a Model's parameters. ``labels``: round targets to 0 and 1.
-    """
+    """Return the operands of a case, on its device; ``labels``: round targets to 0 and 1."""
     if isinstance(case, ModelCase):
         assert reference
         return _model_inputs(case, reference)
@@ -88,7 +85,7 @@ def make_inputs(
 
 def _model_inputs(case: ModelCase, reference: Implementation) -> Operands:
     generator = make_generator(case.seed, "input")
-    state = Reference(case, reference).state()[0] if case.state else {}
+    state = Reference(case, reference).ask(ModelState(case.made_with))[0] if case.state else {}
     operands: Operands = {}
     for argument in case.tensors:
         own = state.get(argument.name)
@@ -120,10 +117,9 @@ def _drawn(argument: Argument, draw: ModelDraw, generator: torch.Generator) -> T
     return -normal.abs() if draw == "negative" else scaled
 
 
-def draws(case: ModelCase) -> Iterator[ModelDraw]:
-    """Yield the draws that differ for a Model's arguments."""
+def unusual_draws(case: ModelCase) -> Iterator[ModelDraw]:
+    """Yield the draws that differ from the usual one for a Model's arguments."""
     free = {a.content for a in case.arguments if a.is_floating}
-    yield "usual"
     if free - {"signs", "bits"}:
         yield "large"
     if "any" in free:

@@ -99,10 +99,7 @@ class Problem(Setup):
         *,
         spared: Forgives | None = None,
     ) -> Judged:
-        """Judge the loss or a gradient by its name in an answer, or by its operand's.
-
-        There are no errors if it is a misfit. Any value is right at ``spared`` elements.
-        """
+        """Judge the loss, or a gradient by its name or its operand's; ``spared`` elements pass."""
         wrong = self.misfit(part, got)
         if wrong or got is None:
             return Outcome(FAIL, wrong), None

@@ -34,8 +34,6 @@ Beside = Mapping[str, tuple[str, ...]]
 """The run's losses per implementation, which are built anyway."""
 _LARGEST_SCALE = 2.0**15
 """The largest power of two in float16."""
-_SMALL = -3 / 1024
-"""With it gradients are below 1e-6 for a mean of some thousand elements."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,12 +206,12 @@ class Setup:
         """Other grad_outputs; the last is for all operands.
 
         32768, a usual loss scale of mixed precision, is for the prediction only, as in training. A
-        small one reveals gradients that are treated as zero. In float16, which underflows and
+        small one makes gradients that may be treated as zero. In float16, which underflows and
         overflows with these, it is -3, and about N for a mean.
         """
         if self.case.reduction == "none":
             return (self.usual,)
-        factors = [(_LARGEST_SCALE, self.wrt[:1]), (_SMALL, self.wrt)]
+        factors = [(_LARGEST_SCALE, self.wrt[:1]), (-3 / 1024, self.wrt)]
         if self.oracle.dtype == torch.float16:
             factors = [(-3.0, self.wrt)]
             if self.case.reduction == "mean":

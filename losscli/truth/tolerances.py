@@ -113,11 +113,9 @@ def sum_bound(dtype: torch.dtype, length: int = TILE_ELEMENTS) -> float:
 def judge_elements(errors: Errors, loosened: float | None = None) -> Outcome:
     """Judge independent elements."""
     allowed = max(ELEMENT_ULP, loosened or 0.0)
-    if errors.ulp <= allowed:
-        return Outcome(PASS)
     of_terms = errors.scale > abs(errors.expected)
     of = f"of its largest term, {errors.scale:.3g}" if of_terms else "per element"
-    return Outcome(FAIL, f"{describe(errors)}; allowed: {allowed:g} ulp {of}")
+    return _judged(errors, allowed, allowed, f"{allowed:g} ulp {of}")
 
 
 def sum_roundings(length: int) -> float:
@@ -153,7 +151,7 @@ def judge_rows(
     passing = max(bar, loosened or 0.0) + (bar + lost if dtype == torch.float64 else 0.0)
     allowed = max(passing, bar + lost)
     text = f"{allowed:.3g} ulp of its largest term, {errors.scale:.3g}"
-    return _judge_sum(errors, passing, allowed, text)
+    return _judged(errors, passing, allowed, text)
 
 
 def judge_sums(errors: Errors, dtype: torch.dtype, loosened: float | None = None) -> Outcome:
@@ -162,10 +160,10 @@ def judge_sums(errors: Errors, dtype: torch.dtype, loosened: float | None = None
     bound = sum_bound(dtype) / unit_roundoff(dtype)
     passing = max(bound if dtype == torch.float64 else ELEMENT_ULP, loosened or 0.0)
     allowed = max(passing, bound)
-    return _judge_sum(errors, passing, allowed, f"{allowed:g} ulp of the sum of magnitudes")
+    return _judged(errors, passing, allowed, f"{allowed:g} ulp of the sum of magnitudes")
 
 
-def _judge_sum(errors: Errors, passing: float, allowed: float, text: str) -> Outcome:
+def _judged(errors: Errors, passing: float, allowed: float, text: str) -> Outcome:
     if errors.ulp <= passing:
         return Outcome(PASS)
     if errors.ulp <= allowed:
@@ -213,9 +211,7 @@ def judge_model(errors: Errors, own: Errors, dtype: torch.dtype, terms: int) -> 
     if terms > 1:
         lost = sum_roundings(terms) * unit_roundoff(widened(dtype))
         allowed = max(allowed, lost / torch.finfo(dtype).eps)
-    if errors.ulp <= allowed:
-        return Outcome(PASS)
-    return Outcome(FAIL, f"{describe(errors)}; allowed: {allowed:.3g} ulp of the largest")
+    return _judged(errors, allowed, allowed, f"{allowed:.3g} ulp of the largest")
 
 
 def describe(errors: Errors) -> str:
