@@ -70,10 +70,9 @@ def judge_many(jobs: Sequence[Job], *, workers: int | None = None) -> Iterator[V
     Every :class:`losscli.judge.job.Job` needs a different id. ``workers`` limits how many files are
     built and checked at once; by default cores and memory do.
     """
-    from losscli.judge.batch import judge_batch
     from losscli.judge.pool import LocalPool, usable_gpus
 
-    return judge_batch(jobs, LocalPool(workers, gpus=usable_gpus()))
+    return LocalPool(workers, gpus=usable_gpus()).run(jobs)
 
 
 sys.modules[__name__].__class__ = _Judge

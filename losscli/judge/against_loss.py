@@ -61,10 +61,6 @@ SMALL_CHECKS = named(lambda check: check.cost == Cost.FIRST)
 ALL_CHECKS = named(lambda check: check.cost <= Cost.FULL)
 QUICK_CHECKS = named(lambda check: Cost.FIRST < check.cost <= Cost.QUICK)
 FORWARD_CHECKS = named(lambda check: check.cost == Cost.FIRST and not check.needs_gradient)
-AT_DEFAULTS = (*FORWARD_CHECKS, "branches")
-"""Quick checks at a loss's defaults, where a kink has no rounding error."""
-ONE_PROCESS = 2**28
-"""Elements from which one process takes the times: each makes and checks gigabytes."""
 
 
 class KnownLoss:
@@ -87,10 +83,7 @@ class KnownLoss:
         seed: int,
         model: Implementation | None = None,
     ) -> None:
-        """Find the job's loss in the file; NotJudgeableError where its arguments do not fit.
-
-        ``model``: the reference that computes the loss and is timed next to the candidate.
-        """
+        """Find the job's loss in the file; NotJudgeableError where its arguments do not fit."""
         self.model, self.beside = model, model.name if model else REFERENCE
         """The implementation that is timed as the reference, and its name."""
         self.job, self.device, self.candidate, self.seed = job, device, candidate, seed
@@ -125,10 +118,8 @@ class KnownLoss:
             for name in self.forms
             if not all(operand.torch_differentiates for operand in EVERY_LOSS[name].operands)
         ]
-        return [
-            next(expand(replace(config, losses=(loss,)), self.device))
-            for loss in (*config.losses, *lacking)
-        ]
+        losses = (*config.losses, *lacking)
+        return [next(expand(replace(config, losses=(each,)), self.device)) for each in losses]
 
     def small(self) -> Iterable[Checks]:
         """Return the few checks that run first."""
@@ -150,7 +141,8 @@ class KnownLoss:
             yield self._few((*checked, *self._unpredictable(1)), SMALL_CHECKS)
             yield self._few(checked[:1], QUICK_CHECKS)
             if self.trains and self.spec.unit == ELEMENT:
-                yield self._planned(self._config(checked[:1]), AT_DEFAULTS)
+                # At the defaults, where a kink has no rounding error.
+                yield self._planned(self._config(checked[:1]), (*FORWARD_CHECKS, "branches"))
         else:
             yield self._planned(self._config(checked, every=True), ALL_CHECKS)
             yield self._few((*self._timed, *self._unpredictable(2)), SMALL_CHECKS)
@@ -223,14 +215,11 @@ class KnownLoss:
     def _config(
         self, sizes: Sequence[Any], *, every: bool = False, dtypes: Sequence[DType] = ()
     ) -> Config:
-        """Return a config: of ``every`` reduction and form, and parameters off their defaults too.
-
-        ``dtypes``: the job's by default.
-        """
+        """Return a config; ``every``: with each reduction and form, and off the defaults too."""
         takes = self.definition.takes
         absent = {p.name: p.absent for p in self.spec.parameters if not takes(p.name)}
-        given = {n: v for n, v in absent.items() if v is not None} | self.parameters
-        fixed: dict[str, tuple[float, ...]] = {n: (v,) for n, v in given.items()}
+        given = {**absent, **self.parameters}.items()
+        fixed: dict[str, tuple[float, ...]] = {n: (v,) for n, v in given if v is not None}
         choices = [LossChoice(self.loss, fixed)]
         if every:
             for name in (*self.forms, self.loss):
@@ -289,12 +278,8 @@ class KnownLoss:
 
     def _drawn(self) -> list[dict[str, tuple[float, ...]]]:
         """Return random parameters, which no candidate can foresee."""
-        random = Random(self.seed)
-        values = {
-            parameter.name: parameter.drawn(random)
-            for parameter in self.spec.parameters
-            if self.definition.takes(parameter.name)
-        }
+        random, takes = Random(self.seed), self.definition.takes
+        values = {p.name: p.drawn(random) for p in self.spec.parameters if takes(p.name)}
         return [
             {name: (own[number % len(own)],) for name, own in values.items()}
             for number in range(max(map(len, values.values()), default=0))
@@ -302,7 +287,7 @@ class KnownLoss:
 
 
 def worth_processes(task: Task) -> Task:
-    """Time a large case in one process: each process would make gigabytes again."""
-    if math.prod(task.case.shape) < ONE_PROCESS:
+    """Time a large case in one process: each would make and check gigabytes again."""
+    if math.prod(task.case.shape) < 2**28:
         return task
     return replace(task, timing=replace(task.timing, processes=1))

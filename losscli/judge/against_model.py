@@ -21,20 +21,12 @@ from losscli.judge.against_loss import SMALL_CHECKS
 from losscli.judge.job import Job
 from losscli.judge.verdict_parts import REFERENCE
 from losscli.losses import MODEL
-from losscli.truth.inputs import draws, make_inputs
+from losscli.truth.inputs import make_inputs, unusual_draws
 from losscli.truth.model import ModelOracle, Reference, WrongReferenceError
 from losscli.truth.problem import Problem
 from losscli.truth.setup import ThirdParty
 from losscli.verify.checks import CHECKS, Cost, named
 from losscli.verify.runner import Checks
-
-FEW_ELEMENTS, MOST_ELEMENTS = 2**22, 2**24
-"""Elements of an argument from which few checks run, and from which only usual values are
-checked."""
-ROWS = 37
-"""Rows of a small case: no multiple of a tile, a warp or a vector."""
-SAME = 1e-9
-"""Relative distance of equal results in float64."""
 
 
 class AnyModel:
@@ -67,7 +59,7 @@ class AnyModel:
         for dtype in self.job.dtypes or ("",):
             case = self._probed(described.of_dtype(dtype) if dtype else described)
             self.full.append(case)
-            less = case.of_rows(ROWS)
+            less = case.of_rows(37)  # no multiple of a tile, a warp or a vector
             try:
                 self.smallest.append(self._probed(less) if less else case)
             except WrongReferenceError:
@@ -82,11 +74,10 @@ class AnyModel:
         own = {name: tuple(each.shape) for name, each in state.items()}
         due = {each.name: each.shape or () for each in self.full[0].state}
         if own != due:
-            raise Reference(self.full[0], self.reference).wrong(
-                f"has the parameters and buffers {_listed(due)}, and {self.definition.name} has "
-                f"{_listed(own)}, so that those of the reference cannot be given to it. Use the "
-                "same names and shapes"
-            )
+            both = f"{_listed(due)}, and {self.definition.name} has {_listed(own)}"
+            why = "so that those of the reference cannot be given to it"
+            told = f"has the parameters and buffers {both}, {why}. Use the same names and shapes"
+            raise Reference(self.full[0], self.reference).wrong(told)
 
     def firsts(self) -> list[Case]:
         return list(self.smallest)
@@ -132,7 +123,7 @@ class AnyModel:
 
     def _asked(self, case: ModelCase) -> tuple[str, ...]:
         """Return the checks of a case: fewer for large arguments and without a GPU."""
-        most = Cost.FULL if case.largest <= FEW_ELEMENTS else Cost.FEW
+        most = Cost.FULL if case.largest <= 2**22 else Cost.FEW
         on_gpu = Cost.QUICK if self.job.quick else Cost.FULL
         return named(
             lambda check: (
@@ -144,9 +135,9 @@ class AnyModel:
 
     def _of_draws(self, case: ModelCase, names: tuple[str, ...]) -> Iterator[Checks]:
         yield self._checks(case, names)
-        for draw in draws(case) if case.largest <= MOST_ELEMENTS else ():
+        for draw in unusual_draws(case) if case.largest <= 2**24 else ():
             other = structs.replace(case, draw=draw)
-            if draw != "usual" and self._is_in_domain(other):
+            if self._is_in_domain(other):
                 yield self._checks(other, SMALL_CHECKS)
 
     def _checks(self, case: ModelCase, names: tuple[str, ...]) -> Checks:
@@ -173,7 +164,7 @@ class AnyModel:
             made_with=self.seed,
         )
         reference = Reference(case, self.reference)
-        state, parameters = reference.state()
+        state, parameters = reference.ask(ModelState(case.made_with))
         names = self.definition.signature.names
         arguments = []
         for number, each in enumerate(reference.ask(ModelArguments())):
@@ -183,18 +174,13 @@ class AnyModel:
         if not any(argument.is_floating for argument in arguments):
             raise reference.wrong("get_inputs gives no floating tensor")
         described = tuple(
-            Argument(
-                name, tuple(each.shape), _name_of(each.dtype), differentiable=name in parameters
-            )
-            for name, each in state.items()
+            Argument(name, tuple(x.shape), _name_of(x.dtype), differentiable=name in parameters)
+            for name, x in state.items()
         )
         return structs.replace(case, arguments=tuple(arguments), state=described).settled()
 
     def _probed(self, case: ModelCase) -> ModelCase:
-        """Return the case with the shape of its result and the operands that have gradients.
-
-        WrongReferenceError: no finite result, no gradient, or results that differ between calls.
-        """
+        """Return the case with the shape of its result and the operands that have gradients."""
         reference = Reference(case, self.reference)
         operands = make_inputs(case, self.reference)
         result = reference.send(Forward(operands))
@@ -212,7 +198,7 @@ class AnyModel:
             raise reference.wrong(f"gives {first.dtype} in float64")
         if not bool(first.isfinite().any()):
             raise reference.wrong("gives no finite number on inputs like those of its get_inputs")
-        if not torch.allclose(first, second, SAME, 0.0, equal_nan=True):
+        if not torch.allclose(first, second, 1e-9, 0.0, equal_nan=True):
             raise reference.wrong("gives different results for the same inputs")
         return case
 

@@ -1,7 +1,4 @@
-"""Judge a batch of jobs: read them, skip finished ones, look up cached ones, pool the rest.
-
-Jobs are read from a line of JSON each; a broken line becomes a verdict, and the others run.
-"""
+"""Judge a batch of jobs: read them, skip finished ones, look up cached ones, pool the rest."""
 
 import math
 import os
@@ -32,9 +29,6 @@ from losscli.units import format_bytes
 
 OPTIONS = {"size": "sizes", "dtype": "dtypes", "param": "parameters"}
 """Keys that may have the name of the command's option instead."""
-_START = b'{"id": "'
-"""The first bytes of each verdict in an output."""
-_BLOCK = 2**16
 _LONGEST = 2**20
 _KINDS = {list: "an array", str: "a text", bool: "true or false", type(None): "null"}
 
@@ -46,11 +40,7 @@ def judge_batch(
     cache: VerdictCache | None = None,
     finished: Collection[str] = (),
 ) -> Generator[Verdict, None, None]:
-    """Yield the verdict on each job that is not finished, when it is ready.
-
-    ``items`` are jobs, or verdicts on jobs that cannot be judged; ``finished`` are ids of jobs that
-    have a verdict. ``cache`` is read and filled.
-    """
+    """Yield the verdict on each job whose id is not ``finished``, when it is ready."""
     asked: dict[str, Job] = {}
 
     def left() -> Iterator[Item]:
@@ -73,9 +63,7 @@ def judge_batch(
 def read_finished(path: Path) -> list[Verdict]:
     """Return the verdicts of an interrupted run's output; a missing file has none.
 
-    A half-written last line is cut off, and its job is judged again. UsageError: a line is no
-    verdict and not the beginning of one, or the file cannot be read. UnfitError: the last line
-    cannot be repaired.
+    A half-written last line is cut off, and its job is judged again.
     """
     try:
         data = read_bytes(path, RECORD_BYTES)
@@ -98,7 +86,8 @@ def _is_torn(line: bytes) -> bool:
     with suppress(*UNREADABLE):
         msgspec.json.decode(line)
         return False
-    return _START.startswith(line[: len(_START)])
+    start = b'{"id": "'  # of each verdict in an output
+    return start.startswith(line[: len(start)])
 
 
 def _verdict(line: bytes, path: Path, number: int) -> Verdict:
@@ -124,10 +113,7 @@ def _repair(path: Path, length: int, last: bytes) -> None:
 def read_jobs(
     lines: Iterable[bytes], name: str, defaults: Mapping[str, Any] | None = None
 ) -> Iterator[Job | Verdict]:
-    """Yield the job of each line of a file that is not empty, or the verdict that it is broken.
-
-    ``defaults`` fills the missing fields; ``name`` is the file's, for messages.
-    """
+    """Yield the job of each line of a file that is not empty, or the verdict that it is broken."""
     seen: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -203,13 +189,12 @@ def lines_of(descriptor: int) -> Iterator[bytes]:
     It holds no lock of Python's while it waits, so the program can end in the meantime.
     """
     rest = b""
-    while block := os.read(descriptor, _BLOCK):
+    while block := os.read(descriptor, 2**16):
         *lines, rest = (rest + block).split(b"\n")
         yield from lines
         if len(rest) > _LONGEST:
-            raise UsageError(
-                f"a line of the jobs is longer than {format_bytes(_LONGEST)}. Give each job a line."
-            )
+            most = format_bytes(_LONGEST)
+            raise UsageError(f"a line of the jobs is longer than {most}. Give each job a line.")
     if rest:
         yield rest
 

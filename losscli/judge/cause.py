@@ -1,8 +1,4 @@
-"""Find out why a result is wrong: a known mistake, or the right result times a number.
-
-The mistakes are those of ``losscli self-test checks``. They run on the failed case with two draws
-of operands; a mistake is named if it gives the candidate's loss and gradients.
-"""
+"""Find out why a result is wrong: a known mistake, or the right result times a number."""
 
 import math
 import tomllib
@@ -25,10 +21,6 @@ from losscli.truth.problem import Problem
 from losscli.truth.setup import ThirdParty
 from losscli.units import format_size
 
-SMALL = (7, 9)
-"""A size at which errors that depend on the size do not show."""
-LARGE = 4096
-"""Elements from which a result may be wrong for its size."""
 CALLS = 4
 SAME_SUM = 2e-6
 """Relative distance of two float32 sums of the same numbers."""
@@ -78,12 +70,11 @@ def _of_part(draws: list[Problem], answers: list[Answer]) -> str:
             return ""
         unreduced = problem.like(problem.operands, replace(case, reduction="none"))
         losses = torch.cat([truth.value.flatten() for truth in unreduced.value()])
-        truths = [*problem.value()]
-        count = len(losses)
-        if count < FEWEST or len(truths) != 1:
+        (truth,), count = problem.value(), len(losses)
+        if count < FEWEST:
             return ""
         sums = losses.cumsum(0)
-        scale = truths[0].value.reshape(()) / sums[-1]  # 1, or one over a mean's divisor
+        scale = truth.value.reshape(()) / sums[-1]  # 1, or one over a mean's divisor
         of_first = sums * scale
         own_mean = of_first * count / torch.arange(1, count + 1).to(sums)
         own_mean[count // 2 :] = torch.nan  # too many are close to the whole mean
@@ -121,8 +112,8 @@ def _of_setting(problem: Problem, candidate: Implementation) -> str:
     told = [f"{name}={value:g}" for name, value in case.params.items() if value != usual[name]]
     if told and _is_right(problem, replace(case, params=usual), candidate):
         return f"it is right with the default parameters, and wrong with {', '.join(told)}"
-    small = tuple(map(min, case.shape, SMALL))
-    grows = len(case.shape) == 2 and case.elements > LARGE
+    small = tuple(map(min, case.shape, (7, 9)))  # errors that depend on the size do not show
+    grows = len(case.shape) == 2 and case.elements > 4096
     if grows and _is_right(problem, case.reshaped(small), candidate):
         return f"it is right at {format_size(small)} and wrong at {format_size(case.shape)}"
     return ""
@@ -184,6 +175,7 @@ def _of_incoming(problem: Problem, answer: Answer) -> str:
 
 
 def _mistake(draws: list[Problem], answers: list[Answer]) -> str:
+    """Name a mistake of ``losscli self-test checks`` that gives the answers to both draws."""
     from losscli.verify.selftest.wrong import WRONG
 
     case, known = draws[0].case, {each.name.removeprefix("wrong:"): each for each in WRONG}

@@ -1,7 +1,6 @@
 """A lock of each device: who times holds it alone, who builds or checks shares it.
 
-A process that shares it has to release it before it asks for it alone. The operating system
-releases the locks of a process that ends.
+A process that shares it has to release it before it asks for it alone.
 """
 
 import contextlib
@@ -17,8 +16,6 @@ from losscli.files.directories import CACHE_VARIABLE, LOCKS, make_private, priva
 from losscli.machine.devices import gpu_uuid
 from losscli.processes.lock import held, open_lock, try_lock, unlock
 
-_NOTIFY_AFTER = 5.0
-
 
 @contextlib.contextmanager
 def device_lock(
@@ -32,14 +29,13 @@ def device_lock(
     """Hold a device's lock within the block; yield the seconds of waiting.
 
     ``shared``: to build or check, else to time. ``notify`` gets the holder if the wait is long.
-    ``waits`` are other arguments of :func:`held`, such as ``until``. HeldError as there;
-    UnfitError: the locks cannot be written, or the file system has none.
+    ``waits`` are other arguments of :func:`held`, such as ``until``.
     """
 
     def note(holder: str) -> None:
         notify(f"waiting for {holder}, which has the lock of {device}")
 
-    waits |= {"notify": note, "notify_after": _NOTIFY_AFTER, "clock": clock}
+    waits |= {"notify": note, "notify_after": 5.0, "clock": clock}
     started = clock()
     # All pass the turnstile; a process that waits to time blocks it. Otherwise processes that share
     # the lock could keep it among them for ever.

@@ -10,8 +10,6 @@ from losscli.implementations.requests import Answer
 from losscli.losses import LOSS
 from losscli.truth.problem import Problem
 
-MOST_OF = 0.9
-"""The fraction of a branch that is wrong if the branch is wrong."""
 CLOSE = 1e-4
 """Relative distance of equal float32 results; for 16 bits as many units."""
 FEWEST = 16
@@ -91,7 +89,7 @@ def _of_branch(problem: Problem, operands: Sequence[Tensor], wrong: Tensor) -> s
         }
     for order, which in orders.items():
         part = of_sides & which  # near the end of a branch both may be the same
-        if not bool((wrong & ~part).any()) and wrong.sum() > MOST_OF * part.sum():
+        if not bool((wrong & ~part).any()) and wrong.sum() > 0.9 * part.sum():
             return f"{branch} {order}".strip()
     return ""
 

@@ -1,8 +1,4 @@
-"""Judge many jobs on a cluster.
-
-The cluster starts jobs where it has room. This file decides how many jobs are sent ahead, which
-nodes get no more, and how often a lost job is started again.
-"""
+"""Judge many jobs on a cluster: send some ahead, leave out nodes, start lost jobs again."""
 
 import json
 import os
@@ -28,8 +24,6 @@ from losscli.runs.encoding import RecordError, read_value
 
 AHEAD = 2
 """Jobs sent for each that the cluster judges at once: no judge waits for the driver."""
-ROOM_SECONDS = 5.0
-"""How long the cluster's answer on its nodes is used: nodes come and go."""
 PATIENCE = 60.0
 """Seconds without any node for a job after which the farm gives up."""
 POLL = 0.1
@@ -109,10 +103,7 @@ class Farm:
         command: Sequence[str] = COMMAND,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``workers``: most jobs at once; by default the cluster's cores and GPUs decide.
-
-        ``cached``: whether nodes use their verdict caches. ``command`` starts a judge on a node.
-        """
+        """``workers``: most jobs at once. ``cached``: whether nodes use their verdict caches."""
         self._cluster, self._workers, self._notify, self._clock = cluster, workers, notify, clock
         self._cached, self._command = cached, tuple(command)
         self._left_out: dict[str, str] = {}
@@ -209,7 +200,7 @@ class Farm:
 
     def _look(self) -> Room:
         now = self._clock()
-        if self._room is None or now - self._room[0] >= ROOM_SECONDS:
+        if self._room is None or now - self._room[0] >= 5.0:  # nodes come and go
             self._room = now, self._cluster.room(tuple(self._left_out))
             self._had_gpus |= self._room[1].gpus > 0
         return self._room[1]
@@ -229,9 +220,6 @@ class Farm:
 class _Intake:
     """Reads jobs in a thread, since the next one may arrive late."""
 
-    MOMENT = 0.02
-    """Seconds to wait for a job that is being read."""
-
     def __init__(self, items: Iterable[Item]) -> None:
         self._queue: queue.Queue[Item | BaseException | None] = queue.Queue(maxsize=1)
         self.over = False
@@ -241,7 +229,7 @@ class _Intake:
         """Yield up to ``most`` items that are there; ``wait`` for the first one."""
         while most > 0 and not self.over:
             try:
-                item = self._queue.get(timeout=POLL if wait else self.MOMENT)
+                item = self._queue.get(timeout=POLL if wait else 0.02)  # one may be being read
             except queue.Empty:
                 return
             if isinstance(item, BaseException):

@@ -107,10 +107,7 @@ def look_unmarked(on: Judgement, case: Case) -> None:
 
 
 def _first_gradient(on: Judgement, problem: Problem, subject: Subject) -> Subject:
-    """Ask for the gradient of the prediction; return the subject.
-
-    Where it raises unless all gradients are wanted, as in training, all are wanted from now on.
-    """
+    """Ask for the gradient of the prediction; where that raises, for all of them from now on."""
     try:
         subject.send(problem.call(problem.filled(1.0)))
     except SubjectError as error:
@@ -134,10 +131,7 @@ def _differ(problem: Problem) -> bool:
 
 
 def _look_at_others(on: Judgement, problem: Problem, subject: Subject) -> None:
-    """Find out which gradients of other operands it lacks; PyTorch's function may lack them too.
-
-    It is limited if it has none of the target, or one only together with that of the prediction.
-    """
+    """Find out which gradients of other operands it lacks; PyTorch's function may lack them too."""
     if not _differ(problem):
         return
     case, setting, lacking = problem.case, on.implementation.setting, list[str]()

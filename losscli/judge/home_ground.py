@@ -19,9 +19,6 @@ from losscli.reasons import Code, Reason
 from losscli.runs.records import FAIL
 from losscli.units import format_size
 
-REFUSED = (Code.RAISED, Code.PROCESS_DIED, Code.DEVICE_ERROR)
-"""How a kernel fails that is not written for a target of another shape."""
-
 
 def settle_shapes(on: Judgement) -> None:
     """Judge a candidate that is right only with a target of the input's shape on such targets.
@@ -35,7 +32,8 @@ def settle_shapes(on: Judgement) -> None:
     if right == 2:
         return
     before, whole = on.implementation, right
-    if error.code in REFUSED or (error.code == Code.WRONG and _reads_beyond(on, case)):
+    refused = error.code in (Code.RAISED, Code.PROCESS_DIED, Code.DEVICE_ERROR)
+    if refused or (error.code == Code.WRONG and _reads_beyond(on, case)):
         end_if_changed(on)
         workers.renew(on.file)  # it may have written beyond the end of a tensor
         against.candidate = before.but(whole_targets=True)

@@ -24,8 +24,6 @@ from losscli.verify.repeating import line
 
 Against = KnownLoss | AnyModel
 
-SMALL_RESULTS = ("value", "gradients", "_gradient")
-"""The endings of results that a candidate must have, whatever operands it refuses."""
 RENAMED = {Code.HANGS: Code.TIMEOUT, Code.DOES_NOT_BUILD: Code.BUILD_FAILED, Code.NONE: Code.WRONG}
 """The codes of results that have another name in a verdict."""
 _KINDS: dict[Code, str] = {
@@ -35,8 +33,6 @@ _KINDS: dict[Code, str] = {
     Code.SLOWER: "",
 }
 _OF_GRADIENTS: tuple[Facet, ...] = ("gradient", "repeated_backward", "second_derivatives")
-IF_UNUSUAL = {Code.RAISED: Code.UNSUPPORTED_INPUT, Code.WRONG: Code.KNOWN_LIMITATION}
-"""Their codes where a parameter is at an end of its domain, or beyond usual values."""
 
 
 class Ended(Exception):  # noqa: N818 - the verdict is known
@@ -142,9 +138,8 @@ class Judgement:
     def problem(self, case: Case, *, labels: bool = False) -> Problem:
         """Return the problem of a case for a third-party kernel; ``labels``: with labels alone."""
         setting = self.implementation.setting
-        labels = labels or setting.labels
-        third_party = ThirdParty(setting.lacking, self.against.reference, labels)
-        return Problem.of(case, third_party=third_party)
+        own = ThirdParty(setting.lacking, self.against.reference, labels or setting.labels)
+        return Problem.of(case, third_party=own)
 
     def count(self, result: VerifyResult) -> None:
         """Add a result of a check to the draft."""
@@ -219,7 +214,7 @@ def code_of(
     if code == Code.NO_GRADIENT:
         # The target's, or of new operands; backward raises where no row counts.
         code = Code.WRONG if facet in ("value", "gradient") else Code.RAISED
-    has_to = result.check.endswith(SMALL_RESULTS) and not optional
+    has_to = result.check.endswith(("value", "gradients", "_gradient")) and not optional
     raised = code in (Code.RAISED, Code.BUILD_FAILED)
     if raised and stage == "checks" and not has_to:
         return Code.UNSUPPORTED_INPUT
@@ -230,7 +225,9 @@ def code_of(
         return code
     # An assertion is how PyTorch's operators raise an error on a GPU.
     asserted = code == Code.DEVICE_ERROR and "device-side assert" in result.reason
-    return Code.UNSUPPORTED_INPUT if asserted else IF_UNUSUAL.get(code, code)
+    if asserted or code == Code.RAISED:
+        return Code.UNSUPPORTED_INPUT
+    return Code.KNOWN_LIMITATION if code == Code.WRONG else code
 
 
 def _is_unusual(case: Case) -> bool:

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -47,16 +48,11 @@ from losscli.verify.runner import Checks
 from losscli.verify.runner import run as run_checks
 from losscli.verify.shrink import Shrinker
 
-MOST_CAUSES = 2
-MOST_REASONS = 8
-"""Failures after which the checks end."""
 FATAL = (
     *(Code.PROCESS_DIED, Code.TIMEOUT, Code.WROTE_TO_CHANNEL, Code.FLOODED_OUTPUT),
     *(Code.MEMORY_LIMIT, Code.DEVICE_ERROR, Code.MONKEY_PATCHED, Code.INTERRUPTED),
 )
 """Codes after which the candidate gets no more requests."""
-LEFT = "changed state that remains: "
-LOG_CHARACTERS = 4000
 
 
 def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) -> Verdict:
@@ -118,7 +114,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
         not_isolated=missing(draft.isolation) if draft.isolation else (),
         languages=draft.languages,
         seconds=draft.seconds,
-        log=log[-LOG_CHARACTERS:],
+        log=log[-4000:],
         sha256=file.sha256 if file else "",
         losscli=__version__,
         torch=torch.__version__,
@@ -183,15 +179,9 @@ class Judging(Judgement):
     @contextlib.contextmanager
     def _device(self, *, shared: bool) -> Iterator[None]:
         started = time.monotonic()
-        hold = device_lock(
-            self.device,
-            shared=shared,
-            until=self.over,
-            waits_for_us=is_of_a_worker,
-            notify=self.notify,
-        )
+        waits: dict[str, Any] = {"until": self.over, "waits_for_us": is_of_a_worker}
         try:
-            with hold as waited:
+            with device_lock(self.device, shared=shared, notify=self.notify, **waits) as waited:
                 self.waited += waited
                 yield
         except HeldError as error:
@@ -227,7 +217,8 @@ class Judging(Judgement):
             code, text = why_not_imported(error, self.file)
             self.draft.end(code, text, case=case.name)
         if reason := end_if_changed(self):
-            text = f"its import or constructor changes {reason.text.removeprefix(LEFT)}"
+            what = reason.text.removeprefix("changed state that remains: ")
+            text = f"its import or constructor changes {what}"
             self.draft.add(Code.KNOWN_LIMITATION, text, facet="global_state")
 
     def _tell_first(self) -> None:
@@ -240,7 +231,7 @@ class Judging(Judgement):
         draft = self.draft
         if isinstance(self.against, AnyModel) or word_of(draft.reasons) != "WRONG":
             return
-        for case in draft.cases[:MOST_CAUSES]:
+        for case in draft.cases[:2]:
             draft.cause = draft.cause or cause_of(self.problem(case), self.implementation)
 
     def _check(self, jobs: Iterable[Checks]) -> None:
@@ -250,7 +241,7 @@ class Judging(Judgement):
             for result in shrinker.follow(run_checks(job), files):
                 self.count(result)
             failures = self.draft.failures
-            most = 1 if self.job.until_first else MOST_REASONS
+            most = 1 if self.job.until_first else 8
             if len(failures) >= most or any(r.code in FATAL for r in failures):
                 raise Ended
             self.check_time()

@@ -38,10 +38,7 @@ def check_arguments(
 
 
 def loss_of(file: Source, *, by_module: bool = False) -> str:
-    """Return the loss that a file defines by name, in the form with the fewest operands.
-
-    The name is a function's, or with ``by_module`` that of PyTorch's module.
-    """
+    """Return the loss that a file defines by name, in the form with the fewest operands."""
     named: dict[str, list[str]] = {}
     for loss, spec in EVERY_LOSS.items():
         names = dict.fromkeys((*spec.function_names, spec.name))
@@ -89,8 +86,7 @@ def recognised(
 ) -> tuple[Job, Source, Source | None, Implementation | None]:
     """Return the job with its loss, the file, the reference Model, and what is timed as it.
 
-    The Model is returned where it computes no known loss. NotJudgeableError: the loss is unknown,
-    or the file cannot be imported.
+    The Model is returned where it computes no known loss.
     """
     file = file.having(job.reduction, {})
     if job.loss:
@@ -156,9 +152,8 @@ def _only_fitting(file: Source, job: Job) -> Source:
 
 def why_not_imported(error: SubjectError, file: Source) -> tuple[Code, str]:
     """Return why a file cannot be imported: a compiler's first error, where one failed."""
-    text, code = str(error), Code.CONSTRUCTOR_FAILED
-    if isinstance(error, SandboxError):
-        code = error.code
+    text = str(error)
+    code: Code = error.code if isinstance(error, SandboxError) else Code.CONSTRUCTOR_FAILED
     if isinstance(error, NotBuiltError) and not error.compiler:
         code = Code.IMPORT_FAILED
     elif isinstance(error, NotBuiltError):

@@ -1,9 +1,4 @@
-"""Judge a job on a node of a cluster, by the same process as on any machine.
-
-A job and its files travel as plain data.
-"""
-
-from __future__ import annotations
+"""Judge a job on a node of a cluster, by the same process as on any machine."""
 
 import json
 import tempfile
@@ -12,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Self
 
 import msgspec
 from msgspec.structs import replace
@@ -62,10 +58,10 @@ class Order:
         """Return the text that is sent."""
         return json.dumps(msgspec.to_builtins(self))
 
-    @staticmethod
-    def read(text: str) -> Order:
+    @classmethod
+    def read(cls, text: str) -> Self:
         """Return an order as sent; msgspec.ValidationError if another losscli wrote it."""
-        return msgspec.convert(json.loads(text), Order)
+        return msgspec.convert(json.loads(text), cls)
 
 
 def pack(job: Job) -> Parcel:
@@ -73,8 +69,7 @@ def pack(job: Job) -> Parcel:
     files: dict[str, bytes] = {}
     names: dict[str, str] = {}
     for role in ROLES:
-        named = getattr(job, role)
-        if not named:
+        if not (named := getattr(job, role)):
             continue
         source = Source.find(named)
         path, folder = source.path, source.path.parent
@@ -165,15 +160,12 @@ def _files_of(folder: Path, named: str) -> Iterator[Path]:
     size, count = 0, 0
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
-        if any(part.startswith(".") or part == "__pycache__" for part in parts):
-            continue
-        if not path.is_file():
+        hidden = any(part.startswith(".") or part == "__pycache__" for part in parts)
+        if hidden or not path.is_file():
             continue
         size, count = size + path.stat().st_size, count + 1
         if size > MOST_BYTES or count > MOST_FILES:
-            raise UsageError(
-                f"{named} uses other files of its folder, which has more than {MOST_FILES} files "
-                f"or {format_bytes(MOST_BYTES)} and is not sent. Move what it needs to a separate "
-                "folder."
-            )
+            most = f"more than {MOST_FILES} files or {format_bytes(MOST_BYTES)}"
+            text = f"{named} uses other files of its folder, which has {most} and is not sent."
+            raise UsageError(f"{text} Move what it needs to a separate folder.")
         yield path

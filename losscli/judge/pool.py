@@ -1,7 +1,4 @@
-"""Judge many jobs at once, in processes of this machine that run ``losscli judge-job``.
-
-A process that crashes fails its own job and is replaced.
-"""
+"""Judge many jobs at once, in processes of this machine that run ``losscli judge-job``."""
 
 from __future__ import annotations
 
@@ -33,12 +30,7 @@ WORKER_BYTES = 2 * 2**30
 """Memory of a judge with its candidate: torch twice (0.3 GiB each), operands, a compiler."""
 JUDGES_OF_A_GPU = 4
 """Each judge and candidate has a context of half a GiB, and only one times at a time."""
-_RENEW = {Code.DEVICE_ERROR, Code.DEVICE_UNHEALTHY, Code.ERROR}
-"""Reasons after which a judge is replaced."""
-_LOG_CHARACTERS = 4000
 Item = Job | Verdict
-Judge = Callable[..., Verdict]
-"""``judge_job(job, notify=...)``."""
 
 
 class JudgePool(Protocol):
@@ -65,11 +57,7 @@ class LocalPool:
         command: Sequence[str] = COMMAND,
         grace: float = GRACE,
     ) -> None:
-        """``workers``: most judges at once; by default cores, memory and ``gpus`` decide.
-
-        ``command`` starts a judge. Jobs for any GPU take ``gpus`` in turn. A judge that is ended
-        early has ``grace`` seconds to clean up. ``notify`` gets what concerns no single job.
-        """
+        """``workers``: most judges at once. ``notify`` gets what concerns no single job."""
         most = min(core_count(), len(gpus) * JUDGES_OF_A_GPU) if gpus else core_count()
         self.workers = workers or max(1, min(most, free_bytes("cpu") // WORKER_BYTES))
         self._command, self._grace = command, grace
@@ -191,7 +179,7 @@ class JudgeProcess:
         if verdict is None:
             how = how_ended(process.end(GRACE))
             verdict = not_judged(job, Code.ERROR, f"the process that judged it ended {how}")
-        if _RENEW & verdict.codes:
+        if verdict.codes & {Code.DEVICE_ERROR, Code.DEVICE_UNHEALTHY, Code.ERROR}:
             self.retire()
         return verdict
 
@@ -220,8 +208,8 @@ def environment(*, yields: bool = False) -> dict[str, str]:
     return found
 
 
-def serve(judge: Judge | None = None) -> None:
-    """Judge jobs of the pool until it ends; ``judge`` is a test's fake."""
+def serve(judge: Callable[..., Verdict] | None = None) -> None:
+    """Judge jobs of the pool until it ends; ``judge`` is a test's fake of ``judge_job``."""
     with to_parent(GRACE) as channel:
         if judge is None:
             from losscli.judge.judging import judge_job  # imports torch
@@ -231,7 +219,7 @@ def serve(judge: Judge | None = None) -> None:
             channel.put(_judge_safely(job, judge))
 
 
-def _judge_safely(job: Job, judge: Judge) -> Verdict:
+def _judge_safely(job: Job, judge: Callable[..., Verdict]) -> Verdict:
     def notify(note: str) -> None:
         tell(printable(f"losscli: {job.file}: {note}"))
 
@@ -243,4 +231,4 @@ def _judge_safely(job: Job, judge: Judge) -> Verdict:
         return not_judged(job, code, str(error))
     except Exception as error:
         text = f"losscli itself failed: {type(error).__name__}: {error}"
-        return not_judged(job, Code.ERROR, text, log=traceback.format_exc()[-_LOG_CHARACTERS:])
+        return not_judged(job, Code.ERROR, text, log=traceback.format_exc()[-4000:])

@@ -1,8 +1,4 @@
-"""The nodes of a Ray cluster, or of one started on this machine, as judges of a farm.
-
-A job is a task of one core and, on a GPU, of a quarter of it: judges share a GPU, and its lock
-keeps timings apart.
-"""
+"""The nodes of a Ray cluster, or of one started on this machine, as judges of a farm."""
 
 import logging
 import os
@@ -36,12 +32,9 @@ CLIENT = "ray://"
 LOCAL, AUTO = "local", "auto"
 """Values of the variable: start a cluster on this machine; use the one of this machine."""
 
-_LONGEST = 300
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:/\[\]\s]+):([0-9]{1,5})")
 JOIN_SECONDS = 10.0
 """How long a cluster that answers may take to accept this process."""
-STORE_BYTES = 2**28
-"""The object store of a cluster on this machine: sources and verdicts are small."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +76,8 @@ def client_address(text: str) -> Address:
     """Return the address of a Ray Client server from ``HOST:PORT``; else UsageError."""
     found = _parse(text, client=True)
     if not found:
-        raise UsageError(
-            f"'{CLIENT}{text}' is not an address of a Ray cluster. Write {CLIENT}HOST:PORT, such "
-            f"as {CLIENT}head:10001."
-        )
+        told = f"'{CLIENT}{text}' is not an address of a Ray cluster."
+        raise UsageError(f"{told} Write {CLIENT}HOST:PORT, such as {CLIENT}head:10001.")
     return found
 
 
@@ -97,10 +88,8 @@ def usual_address() -> Address | str:
         return text
     found = _parse(text.removeprefix(CLIENT), client=text.startswith(CLIENT), variable=VARIABLE)
     if not found:
-        raise UsageError(
-            f"{VARIABLE}: '{text}' is not an address of a Ray cluster. Set it to HOST:PORT, "
-            f"{CLIENT}HOST:PORT, {AUTO} or {LOCAL}."
-        )
+        told = f"{VARIABLE}: '{text}' is not an address of a Ray cluster."
+        raise UsageError(f"{told} Set it to HOST:PORT, {CLIENT}HOST:PORT, {AUTO} or {LOCAL}.")
     return found
 
 
@@ -113,12 +102,10 @@ def address_here(notify: Callable[[str], None]) -> Address | None:
     path = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir(), "ray", "ray_current_cluster")
     with suppress(OSError, UnicodeError, UnfitError):
         if weakness := weakness_along(path):
-            notify(
-                f"the Ray cluster of {path} is not joined: {weakness}. Set {VARIABLE}=HOST:PORT to "
-                "join a cluster"
-            )
+            told = f"the Ray cluster of {path} is not joined: {weakness}."
+            notify(f"{told} Set {VARIABLE}=HOST:PORT to join a cluster")
             return None
-        if found := _parse(read_bytes(path, _LONGEST).decode().strip(), client=False):
+        if found := _parse(read_bytes(path, 300).decode().strip(), client=False):
             found.expect_answer()
             return found
     return None
@@ -141,10 +128,7 @@ class RayCluster:
         workers: int | None = None,
         notify: Callable[[str], None] = lambda note: None,
     ) -> None:
-        """``address``: by default RAY_ADDRESS; UsageError where that is invalid.
-
-        ``workers``: cores of a new cluster, by default all. ``notify`` is told of one not joined.
-        """
+        """``workers``: cores of a new cluster. ``notify`` is told of one that is not joined."""
         self._address = usual_address() if address is None else address
         self._until_closed = ExitStack()
         self._workers, self._memory, self._notify = workers, 0.0, notify
@@ -172,7 +156,8 @@ class RayCluster:
                 found.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
             _join("Ray on this machine", partial(join, address=here.text))
         else:
-            own = {"num_cpus": self._workers, "object_store_memory": STORE_BYTES}
+            # Sources and verdicts are small.
+            own = {"num_cpus": self._workers, "object_store_memory": 2**28}
             start = partial(join, address=LOCAL, include_dashboard=False, **own)
             before = signal.getsignal(signal.SIGTERM)  # which Ray replaces
             try:
@@ -212,9 +197,8 @@ class RayCluster:
         except errors.RayTaskError:
             raise  # an error of losscli itself
         except errors.RayError as error:
-            raise LostError(
-                first_line(error), node=isinstance(error, errors.NodeDiedError)
-            ) from None
+            of_node = isinstance(error, errors.NodeDiedError)
+            raise LostError(first_line(error), node=of_node) from None
 
     def close(self, tasks: Iterable[object]) -> None:
         if self._ray is None:
@@ -255,9 +239,8 @@ def _usable_ray() -> Any:
         _ = ray.init, ray.remote, ray.shutdown
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "ray":
-            raise UnfitError(
-                "--on ray needs Ray, which is not installed here: pip install 'losscli[ray]'."
-            ) from None
+            text = "--on ray needs Ray, which is not installed here: pip install 'losscli[ray]'."
+            raise UnfitError(text) from None
         path = getattr(ray, "__file__", None) or next(iter(getattr(ray, "__path__", ())), "")
         where = f" {path} is what Python imports." if path else ""
         raise UnfitError(
@@ -270,10 +253,8 @@ def _usable_ray() -> Any:
 def _join(what: str, action: Callable[[], object]) -> None:
     """Join a cluster; UnfitError if that fails or takes too long."""
     if not done_within(JOIN_SECONDS, partial(_told, what, action)):
-        raise UnfitError(
-            f"{what} did not respond within {JOIN_SECONDS:g} s. Is it a Ray cluster? One that asks "
-            "for a token is joined with RAY_AUTH_MODE=token."
-        )
+        told = f"{what} did not respond within {JOIN_SECONDS:g} s. Is it a Ray cluster?"
+        raise UnfitError(f"{told} One that asks for a token is joined with RAY_AUTH_MODE=token.")
 
 
 def _told(what: str, action: Callable[[], object]) -> None:

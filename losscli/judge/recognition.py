@@ -1,8 +1,4 @@
-"""Recognise the loss that a file computes by its values, with parameters and reduction.
-
-The file runs in a worker on small inputs. If its value and gradients are those of a loss of
-losscli, that loss's oracle judges it. The numbers in the file are tried as parameters.
-"""
+"""Recognise the loss that a file computes by its values, with parameters and reduction."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,11 +29,6 @@ LARGEST = 2**20
 """Elements of a file's inputs up to which a loss is recognised on them."""
 CLOSE = {"float64": 1e-9, "float32": 1e-4}
 """Relative distance of two results of the same formula."""
-MOST_ERRORS = 2
-MOST_NUMBERS = 8
-NO_FACTOR = (0.0, 1.0, -1.0)
-"""Values by which parameters leave a term out, or leave it as it is."""
-MOST_SETTINGS = 80
 
 
 @dataclass(frozen=True)
@@ -108,7 +99,7 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
     if nearly:
         raise UnknownLossError(nearly, nearly)
     if failures:
-        raised = ", or ".join([*failures][-MOST_ERRORS:])
+        raised = ", or ".join([*failures][-2:])
         why = f"no function of {file.named} is named after a loss; a trial call {raised}"
         raise UnknownLossError(f"{named} {next(iter(failures))}", "" if computed else why)
     raise UnknownLossError(f"{named} computes none of the losses that losscli knows")
@@ -119,8 +110,7 @@ def _attempts(
 ) -> Iterator[tuple[Case, bool]]:
     """Yield a case of each possible loss, and whether targets are labels.
 
-    A case is a mean at the defaults: a Model takes no reduction or parameters. A target that
-    broadcasts is also tried in the input's shape.
+    A case is a mean at the defaults: a Model takes no reduction or parameters.
     """
     own = [shape for shape, _ in inputs[:1] if math.prod(shape) <= LARGEST]
     given = sorted(dtype in DTYPES for _, dtype in inputs)
@@ -171,7 +161,8 @@ def _recognised(
 
 def settings(spec: Spec, numbers: Sequence[float]) -> list[dict[str, float]]:
     """Return the parameters that a file with these numbers may have, the defaults first."""
-    values = dict.fromkeys((*numbers[:MOST_NUMBERS], *NO_FACTOR))
+    # With 0, 1 or -1 a parameter leaves a term out, or leaves it as it is.
+    values = dict.fromkeys((*numbers[:8], 0.0, 1.0, -1.0))
     options = [
         [(each.name, n) for n in values if n != each.default and not each.check(n)]
         for each in spec.parameters
@@ -179,7 +170,7 @@ def settings(spec: Spec, numbers: Sequence[float]) -> list[dict[str, float]]:
     ]
     singles = [dict([one]) for own in options for one in own]
     pairs = [dict(pair) for one, other in combinations(options, 2) for pair in product(one, other)]
-    return [{}, *singles, *pairs][:MOST_SETTINGS]
+    return [{}, *singles, *pairs][:80]
 
 
 def _only_at(

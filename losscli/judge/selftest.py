@@ -18,8 +18,6 @@ above, ``imports`` (names of modules, or whole statements), ``setup`` (above the
 ``body``.
 """
 
-from __future__ import annotations
-
 import atexit
 import re
 import shutil
@@ -31,7 +29,7 @@ from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import indent
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import msgspec
 import yaml
@@ -93,7 +91,7 @@ class Candidate:
     options: dict[str, str]
 
     @classmethod
-    def read(cls, path: Path) -> Candidate:
+    def read(cls, path: Path) -> Self:
         """Read the first lines; ValueError where they are invalid."""
         first, *others = path.read_text(encoding="utf-8").splitlines()
         found = _FIRST_LINE.fullmatch(first)

@@ -26,10 +26,8 @@ def template_path(name: str) -> Path:
     """Return the path of a file, named with or without ``.py``; UsageError if invalid."""
     path = Path(name if name.endswith(".py") else f"{name}.py")
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", path.stem):
-        raise UsageError(
-            f"'{path.stem}' cannot name a file of Python. Write letters, digits and _, a letter "
-            "first."
-        )
+        text = f"'{path.stem}' cannot name a file of Python."
+        raise UsageError(f"{text} Write letters, digits and _, a letter first.")
     return path
 
 

@@ -30,27 +30,15 @@ from losscli.runs.records import FAILED, SKIPPED, BenchResult
 
 OWN_SHARE = {"cpu": 0.3, "cuda": 0.05}
 """The least time share of a file's own kernel: on a CPU it includes the interpreter."""
-SURELY_SLOW_SECONDS = 0.05
-"""The time of a call from which no other program explains a slower one, and timing again is
-long."""
 ROUNDS = 6
 """Timings with and without the candidate that must all differ: other programs slow only some."""
 TOLERANCE = {"cpu": 2.0, "cuda": 1.5}
 """The largest ratio of the median with the candidate to the p80 without it. On a CPU cores wake up
 for each process: 1.3 for PyTorch's own. On an H200 it was 1.00 for PyTorch's mean squared error of
 16384x16384."""
-SLACK = 5e-6
-"""Seconds that are always allowed: after another process a GPU reloads its address tables."""
 CLEARLY_SLOWER = 0.8
 """A ratio whose interval is below this is slower, however few the samples."""
 NO_ROOM = (Code.INSUFFICIENT_MEMORY, Code.OUT_OF_MEMORY)
-SAMPLED_SECONDS = 0.2
-"""How long samples are taken: only a large difference counts."""
-
-MUCH = 0.25
-"""Fraction of the cores, or of the GPU's time, from which a verdict notes other programs: less
-slows all implementations alike, for their samples are interleaved."""
-
 Run = Callable[[Task], Iterable[BenchResult]]
 """Times a task, after ending the processes of other files."""
 Times = dict[PassName, Seconds]
@@ -59,7 +47,6 @@ Known = dict[tuple[str, PassName], float]
 _runner = cache(Runner)
 """The runner of quick timings on a device, which measures the memory limits once."""
 _known: Known = {}
-"""The references' times in this process."""
 
 
 def take_tuning(on: Judgement) -> None:
@@ -123,7 +110,7 @@ def time_beside(on: Judgement) -> None:
 def busy_note(device: str, results: Iterable[BenchResult]) -> str:
     """Return a note on other programs that used much of the device; empty if none did."""
     most = max((each.conditions.get("others") or 0.0 for each in results), default=0.0)
-    if most <= MUCH:
+    if most <= 0.25:  # slows all implementations alike, for their samples are interleaved
         return ""
     what = "cores" if device == "cpu" else "GPU"
     told = f"other programs used up to {most:.0%} of the {what} while times were measured"
@@ -134,7 +121,8 @@ def _confirmed(on: Judgement, run: Run, task: Task) -> list[BenchResult]:
     """Time it in one process; again where it is slower, since another program may have run."""
     results = list(run(task))
     slower = [r.seconds.median for r in results if _slower(on, r) and r.seconds]
-    if not slower or max(slower) > SURELY_SLOW_SECONDS:
+    # No other program explains that so long a call is slower, and timing it again takes long.
+    if not slower or max(slower) > 0.05:
         return results
     own = [r for r in run(task) if r.implementation == on.job.file]
     again = {r.pass_: r for r in own if r.seconds and not _slower(on, r)}
@@ -207,7 +195,7 @@ def _seconds_of_reference(
     run: Run, task: Task, passes: Iterable[PassName], reference: str, *candidate: str
 ) -> Times:
     """Time a reference in some passes of a task, alone or next to a candidate."""
-    timing = replace(task.timing, min_time=SAMPLED_SECONDS, max_time=SAMPLED_SECONDS)
+    timing = replace(task.timing, min_time=0.2, max_time=0.2)  # only large differences count
     asked = dict.fromkeys(passes, (*candidate, reference))
     results = run(replace(task, passes=asked, timing=timing, limited=False, peaks=False))
     return {r.pass_: r.seconds for r in results if r.implementation == reference and r.seconds}
@@ -222,10 +210,11 @@ def _slowed_passes(
 
     def too_slow(beside: Times) -> dict[PassName, float]:
         without = {pass_: known.get((case, pass_), 0.0) for pass_ in beside}
+        # After another process a GPU reloads its address tables, which takes microseconds.
         return {
             pass_: each.median / without[pass_] if without[pass_] else math.inf
             for pass_, each in beside.items()
-            if each.median > most * without[pass_] + SLACK
+            if each.median > most * without[pass_] + 5e-6
         }
 
     found = too_slow(beside)

@@ -102,9 +102,8 @@ class Verdict(Record, frozen=True):
         parts = [f"{self.file or self.id} {opening}"]
         parts += [reason.sentences(self.against) for reason in self.reasons[:MOST_REASONS]]
         if (more := len(self.reasons) - MOST_REASONS) > 0:
-            parts.append(
-                f"{more} more {'reason' if more == 1 else 'reasons'} may follow from these."
-            )
+            reasons = "reason" if more == 1 else "reasons"
+            parts.append(f"{more} more {reasons} may follow from these.")
         if self.accuracy.deterministic is False:
             parts.append("Its results differ from run to run.")
         for pass_, title in PASSES.items():
@@ -151,8 +150,9 @@ class Verdict(Record, frozen=True):
         """
         if not self.right:
             return None if self.correct is None else 0.0
+        worth = {"ok": 1.0, "raises": 0.75, "limited": 0.5}
         kinds = [text.partition(":")[0] for text in self.facets.values()]
-        known = [_WORTH[kind] for kind in kinds if kind in _WORTH]
+        known = [worth[kind] for kind in kinds if kind in worth]
         facets = sum(known) / len(known) if known else 1.0
         faster = self.speedup or 1.0
         return round(0.5 * facets + 0.5 * faster / (1 + faster), 4)
@@ -182,9 +182,6 @@ class Verdict(Record, frozen=True):
             return EXIT_USAGE
         known = {"DOES NOT BUILD": EXIT_BUILD, "NOT JUDGED": EXIT_UNFIT}
         return known.get(self.word, EXIT_FAILED)
-
-
-_WORTH = {"ok": 1.0, "raises": 0.75, "limited": 0.5}
 
 
 def _rank(timed: Speed) -> float:

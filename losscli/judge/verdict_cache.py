@@ -1,8 +1,4 @@
-"""Keep verdicts: the same source, judged in the same way on the same machine, is judged once.
-
-One file a verdict; its key covers all that decides it: sources, job, losscli, torch, compiler,
-machine and GPUs. Verdicts that depend on chance are not kept.
-"""
+"""Keep verdicts: the same source, judged in the same way on the same machine, is judged once."""
 
 import contextlib
 import os
@@ -36,8 +32,6 @@ CHANCE_CODES = {
     *(Code.DEVICE_UNHEALTHY, Code.INTERRUPTED, Code.BUSY, Code.ERROR),
 }
 """Words and reasons of verdicts that depend on chance and are not kept."""
-_FROM_PYTHON = ("CXX", "CUDACXX", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST")
-"""Environment variables that decide how a file is built."""
 
 
 class VerdictCache:
@@ -107,7 +101,7 @@ def describe_machine() -> Iterator[str]:
     yield f"python {platform.python_version()} {platform.platform()}"
     yield f"cpu {cpu_model()} {core_count()}"
     yield f"compiler {first_line([*cxx(), '--version'])}"
-    for name in _FROM_PYTHON:
+    for name in ("CXX", "CUDACXX", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST"):
         yield f"{name}={os.environ.get(name, '')}"
 
 

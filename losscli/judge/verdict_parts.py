@@ -1,7 +1,4 @@
-"""The parts of a verdict: reasons, times and errors, and the word that follows from reasons.
-
-Reasons and times also turn themselves into sentences for a language model or a person.
-"""
+"""The parts of a verdict: reasons, times and errors, and the word that follows from reasons."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Literal
@@ -20,12 +17,6 @@ RIGHT_WORDS: tuple[Word, ...] = (
     *("RIGHT", "RIGHT BUT NO GRADIENT", "SAME ERROR AS PYTORCH", "RIGHT WITHIN LIMITS", "SLOWER"),
 )
 """The words of candidates that are right for ordinary operands at least."""
-SAME = 0.04
-"""The width of a ratio's interval around 1 within which two are equally fast."""
-NEAR_LIMIT = 0.9
-"""The fraction of the limit from which little can be gained."""
-MUCH_MEMORY = 2**20
-"""Temporary memory from which a kernel is told that it takes too much."""
 _OTHERS = {REFERENCE: "the reference", "compile": "torch.compile", CUSTOM: "losscli's own kernel"}
 _OUTCOMES: dict[Code, str] = {
     Code.SAME_ERROR_AS_PYTORCH: "finds it as wrong as PyTorch",
@@ -103,11 +94,11 @@ class Speed(Record, frozen=True):
         compared = f": {ratios}" if ratios else ""
         text = f"{title} takes {format_seconds(self.seconds)} at {worst}{self.case}{compared}."
         if self.limit_share is not None:
-            near = self.limit_share >= NEAR_LIMIT
+            near = self.limit_share >= 0.9
             left = "there is little" if near else f"at most {1 / self.limit_share:.1f}x is"
             share = f"{self.limit_share:.0%} of the peak memory bandwidth"
             text += f" That is {share}: {left} left to gain."
-        if (self.peak_extra_bytes or 0) > MUCH_MEMORY:
+        if (self.peak_extra_bytes or 0) > 2**20:
             extra = format_bytes(self.peak_extra_bytes or 0)
             text += f" It takes {extra} of temporary memory: fuse the passes that need it."
         return text
@@ -142,7 +133,7 @@ def mark(low: float, high: float) -> str:
     """Return the mark before a ratio with this interval, or nothing; see ``MARKS``."""
     if not low < 1 < high:
         return ""
-    return "=" if high - low < SAME else "?"
+    return "=" if high - low < 0.04 else "?"  # so narrow an interval: equally fast
 
 
 def ended(text: str) -> str:

@@ -18,17 +18,11 @@ Block = tuple[slice, ...]
 BLOCK_ELEMENTS = 2**18
 """2 MiB in float64: temporaries fit a CPU's cache, and the allocator reuses them (2^20 took nine
 times as long)."""
-GPU_BLOCK_ELEMENTS = 2**22
-"""Enough work to hide launches; sixteen float64 temporaries are half a GiB."""
-LOGITS_BLOCK, GPU_LOGITS_BLOCK = 2**22, 2**27
-"""Logits that make products efficient."""
-_HELD_OF_LOGITS, _HELD_OF_GRADIENT = 14, 3
-"""float64 tensors of such a block, and of each gradient, at once."""
 
 
 def logits_block_elements(device: str) -> int:
-    """Return how many logits are processed at once on a device."""
-    return LOGITS_BLOCK if device == "cpu" else GPU_LOGITS_BLOCK
+    """Return how many logits are processed at once on a device: products are efficient."""
+    return 2**22 if device == "cpu" else 2**27
 
 
 def linear_oracle_bytes(case: Case) -> int:
@@ -37,12 +31,13 @@ def linear_oracle_bytes(case: Case) -> int:
         return 0
     gradients = sum(math.prod(case.shapes[name]) for name in case.spec.trained)
     logits = min(case.temporary_elements, logits_block_elements(case.device))
-    return 8 * (_HELD_OF_GRADIENT * gradients + _HELD_OF_LOGITS * logits)
+    return 8 * (3 * gradients + 14 * logits)  # so many float64 tensors of each are held at once
 
 
 def block_elements(device: str) -> int:
     """Return how many elements are processed at once on a device."""
-    return BLOCK_ELEMENTS if device == "cpu" else GPU_BLOCK_ELEMENTS
+    # They hide a GPU's launches; sixteen float64 temporaries are half a GiB.
+    return BLOCK_ELEMENTS if device == "cpu" else 2**22
 
 
 def whole(shape: Sequence[int]) -> Block:

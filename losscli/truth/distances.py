@@ -3,8 +3,7 @@
 An element's error is ``|result - truth| / ulp(scale)`` in float64, where ``ulp`` is the spacing of
 the result's dtype at ``scale``, at least its smallest subnormal. The scale is the magnitude of the
 truth; for a sum, the sum of its terms' magnitudes, so that cancellation is no error; for a loss
-with known terms, the largest term. A correctly rounded result is off by at most 0.5 ULP, a zero
-float32 gradient by at least 2^23. In float64 the truth is rounded too.
+with known terms, the largest term. A zero float32 gradient is off by at least 2^23 ULP.
 
 NaN matches NaN, and infinity the same infinity or a truth out of range. Any other NaN or infinity
 is infinitely wrong. Signs of zeros do not matter.
@@ -21,7 +20,6 @@ from torch import Tensor
 
 from losscli.truth.blocks import Block, blocks_of
 
-_EXPONENT_BITS = 0x7FF0_0000_0000_0000
 Forgives = Callable[["Truth", Tensor], Tensor]
 """Tells at which elements of a truth any value is right, from those of the result."""
 
@@ -37,8 +35,7 @@ class Truth:
     magnitude: Tensor | None = None
     """If terms cancel, the sum of their magnitudes or the largest."""
     rounding: Tensor | None = None
-    """Further error of an element, from roundings of what it is computed from: they may decide the
-    sign of a difference."""
+    """Further error of an element, from roundings of what it is computed from."""
     once_rounded: float | None = None
     """The relative error, by norm, if what the result is computed from is rounded once."""
 
@@ -139,8 +136,8 @@ def errors_of(got: Tensor, truth: Truth, dtype: torch.dtype) -> Tensor:
 def ulp(scale: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the spacing of ``dtype`` at each float64 value."""
     limits = torch.finfo(dtype)
-    powers_of_two = (scale.view(torch.int64) & _EXPONENT_BITS).view(torch.float64)
-    return powers_of_two.clamp_(min=limits.tiny).mul_(limits.eps)
+    exponents = scale.view(torch.int64) & 0x7FF0_0000_0000_0000
+    return exponents.view(torch.float64).clamp_(min=limits.tiny).mul_(limits.eps)
 
 
 def first_difference(got: Tensor, due: Tensor, digits: int = 9, exactly: str = "") -> str:

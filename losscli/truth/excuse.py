@@ -21,15 +21,9 @@ ENOUGH = 100
 """Wrong results that suffice to know a formula's largest error."""
 LUCK = 4.0
 """How much larger errors may be than the largest of many errors of a formula."""
-_UNLUCKY = 1e-4
-"""The probability that all of a formula's few errors are smaller than that."""
-MOST_LUCK = 16.0
-"""The most in 16 bits, however few errors there are; more would leave no digits."""
 TWICE_AS_FAR = 2.0
 """How much further off than a formula's furthest passing result a few results may be, because
 steps were reordered or added."""
-_FEW = 0.01
-"""The largest fraction of such results."""
 
 
 def excused(
@@ -92,15 +86,16 @@ class _Noise:
         enough = (count < ENOUGH).sum().clamp(max=EXPONENTS - 1)
         up_to = torch.arange(NEAR, EXPONENTS + NEAR, device=torchs.device)
         up_to = up_to.clamp(max=EXPONENTS - 1).maximum(enough)
-        # n uniform errors are all below 1/x of the maximum with probability x^-n.
-        most = MOST_LUCK if torchs.dtype.itemsize == 2 else math.inf
-        luck = (_UNLUCKY ** (-1 / count[up_to].clamp(min=1))).clamp(LUCK, most)
+        # n uniform errors are all below 1/x of the maximum with probability x^-n, here 1e-4. In 16
+        # bits more than 16 times as much would leave no digits, however few errors there are.
+        most = 16.0 if torchs.dtype.itemsize == 2 else math.inf
+        luck = (1e-4 ** (-1 / count[up_to].clamp(min=1))).clamp(LUCK, most)
         return cls(largest[up_to] * luck, rounding)
 
     def covers(self, error: Tensor, truth: Truth, slack: Tensor) -> Tensor:
         near = (error <= TWICE_AS_FAR * self.rounding * slack) & error.isfinite()
         beyond = near & (error > slack)
-        if beyond.sum() > max(_FEW * beyond.numel(), 1):
+        if beyond.sum() > max(0.01 * beyond.numel(), 1):  # more than a few
             near = torch.zeros_like(near)
         return near | (error <= self.by_exponent[_exponents(truth.value)])
 

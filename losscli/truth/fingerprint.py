@@ -1,8 +1,5 @@
 """Bitwise comparison of tensors, and marks that detect changes."""
 
-from dataclasses import dataclass
-from typing import Self
-
 import torch
 from torch import Tensor
 
@@ -11,11 +8,6 @@ from losscli.truth.blocks import block_elements, blocks
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _FACTOR = 0x5851F42D4C957F2D
 """Odd, so that 64-bit multiplication loses no change."""
-_LOW = 2**32 - 1
-_COPIED_ELEMENTS = 2**16
-"""Largest tensor that is copied, at most half a MiB."""
-_COMPARED_ELEMENTS = 2**24
-"""Compared at once: temporaries stay below 16 MiB, and 2^30 elements take 64 steps."""
 
 
 def bits(tensor: Tensor) -> Tensor:
@@ -29,30 +21,22 @@ def same_bits(one: Tensor | None, other: Tensor | None) -> bool:
         return one is other
     if (one.shape, one.dtype, one.device) != (other.shape, other.dtype, other.device):
         return False
-    parts = blocks(one.shape, _COMPARED_ELEMENTS)
+    # Temporaries stay below 16 MiB, and 2^30 elements take 64 steps.
+    parts = blocks(one.shape, 2**24)
     return all(torch.equal(bits(one[block]), bits(other[block])) for block in parts)
 
 
-@dataclass(frozen=True)
-class Mark:
-    """A tensor's contents, to detect changes."""
+def mark_of(tensor: Tensor) -> Tensor | int:
+    """Return what detects a change: of a small tensor its bits, compared ten times faster."""
+    small = tensor.numel() <= 2**16  # a copy takes at most half a MiB
+    return bits(tensor.detach()).clone() if small else fingerprint(tensor)
 
-    bits: Tensor | None
-    """Of a small tensor, compared ten times faster than a fingerprint."""
-    fingerprint: int = 0
 
-    @classmethod
-    def of(cls, tensor: Tensor) -> Self:
-        """Mark a tensor."""
-        if tensor.numel() <= _COPIED_ELEMENTS:
-            return cls(bits(tensor.detach()).clone())
-        return cls(None, fingerprint(tensor))
-
-    def is_of(self, tensor: Tensor) -> bool:
-        """Tell whether a tensor is unchanged."""
-        if self.bits is None:
-            return fingerprint(tensor) == self.fingerprint
-        return torch.equal(self.bits, bits(tensor.detach()))
+def has_mark(tensor: Tensor, mark: Tensor | int) -> bool:
+    """Tell whether a tensor is unchanged since ``mark_of``."""
+    if isinstance(mark, int):
+        return fingerprint(tensor) == mark
+    return torch.equal(mark, bits(tensor.detach()))
 
 
 def fingerprint(tensor: Tensor) -> int:
@@ -72,4 +56,4 @@ def fingerprint(tensor: Tensor) -> int:
 
 def _fold(values: Tensor) -> Tensor:
     """Fold the upper half of 64 bits into the lower, injectively."""
-    return (values >> 32).bitwise_and_(_LOW).bitwise_xor_(values)
+    return (values >> 32).bitwise_and_(2**32 - 1).bitwise_xor_(values)

@@ -60,6 +60,7 @@ class Worst:
         self, problem: Problem, implementation: str, check: str, error: Error, torchs: Error
     ) -> VerifyResult:
         """Return the worst outcome as a result."""
+        terms = problem.case.spec.terms
         return VerifyResult(
             case=problem.case,
             implementation=implementation,
@@ -71,7 +72,7 @@ class Worst:
             code=Code.WRONG if self.outcome.status == FAIL else self.outcome.code,
             tolerance=problem.tolerance,
             tolerance_ulp=problem.granted,
-            terms=problem.terms,
+            terms=terms.reason if terms else "",
         )
 
 

@@ -11,9 +11,6 @@ targets are multiples of 1/16, so that the point is exact, and so are logits, so
 Values lie in each operand's domain (losscli/losses/domain.py); every 101st value is an end of it,
 alternating. Operands have the case's layout (losscli/cases/layouts.py) with the same values;
 memory outside a view is NaN.
-
-The file of a ``Model`` gives shapes, dtypes and the kind of values: draws of probabilities are
-probabilities.
 """
 
 import math
@@ -30,6 +27,7 @@ from losscli.cases.model_case import Argument, ModelCase
 from losscli.cases.model_case import Draw as ModelDraw
 from losscli.implementations import Implementation
 from losscli.implementations.local import Operands
+from losscli.implementations.sandbox.worker_requests import ModelState
 from losscli.losses import ELEMENT, Domain
 from losscli.losses.domain import CLASSES, DISTINCT_CLASSES, MASKS
 from losscli.losses.rows.forms import ignored_index
@@ -38,24 +36,12 @@ from losscli.truth.model import Reference
 
 Stream = Literal["input", "target", "grad_output", "curvature", "direction"]
 STREAMS: tuple[Stream, ...] = get_args(Stream)
-_MOST_STREAMS = 16
-"""Fixed, so that a new stream does not change others' numbers."""
 LARGEST = 100.0
 """Bound of heavy tails and impulses."""
 IMPULSE_EVERY, ENDS_EVERY = 997, 101
 """Primes, so that both occur at every position of a vector and tile."""
-IGNORED_EVERY, FIRST_IGNORED = 997, 31
-"""The distance between ignored rows, and the first: too few to affect times."""
-KEPT_ROWS = 0.75
-"""The fraction of rows that a mask keeps."""
 NO_CLASS = -(2**31)
 """Fills memory next to class indices."""
-LARGE = 8.0
-"""The factor of ``large`` values; their exponentials stay within float32."""
-LEAST_PROBABILITY = 1e-8
-"""Of ``large`` draws, because a formula may divide them."""
-BOUNDARY_GRID = 16
-"""Boundary targets are multiples of 1/16: with a kink of a few bits, exact in bfloat16."""
 Draw = Callable[[tuple[int, ...], int], Tensor]
 """``(shape, offset of the first element) -> values``."""
 
@@ -63,7 +49,8 @@ Draw = Callable[[tuple[int, ...], int], Tensor]
 def make_generator(seed: int, stream: Stream | int, device: str = "cpu") -> torch.Generator:
     """Return the generator of a seed's stream; those of later operands are 2, 3, ..."""
     place = len(STREAMS) + stream - 2 if isinstance(stream, int) else STREAMS.index(stream)
-    return torch.Generator(device).manual_seed((_MOST_STREAMS * seed + place) % 2**64)
+    # 16 is fixed, so that a new stream does not change others' numbers.
+    return torch.Generator(device).manual_seed((16 * seed + place) % 2**64)
 
 
 def no_value(dtype: torch.dtype) -> float:
@@ -74,10 +61,7 @@ def no_value(dtype: torch.dtype) -> float:
 def make_inputs(
     case: Case, reference: Implementation | None = None, *, labels: bool = False
 ) -> Operands:
-    """Return the operands of a case by name, on its device.
-
-    ``reference`` has a Model's parameters. ``labels``: round targets to 0 and 1.
-    """
+    """Return the operands of a case, on its device; ``labels``: round targets to 0 and 1."""
     if isinstance(case, ModelCase):
         assert reference
         return _model_inputs(case, reference)
@@ -99,7 +83,7 @@ def make_inputs(
 
 def _model_inputs(case: ModelCase, reference: Implementation) -> Operands:
     generator = make_generator(case.seed, "input")
-    state = Reference(case, reference).state()[0] if case.state else {}
+    state = Reference(case, reference).ask(ModelState(case.made_with))[0] if case.state else {}
     operands: Operands = {}
     for argument in case.tensors:
         own = state.get(argument.name)
@@ -114,14 +98,14 @@ def _drawn(argument: Argument, draw: ModelDraw, generator: torch.Generator) -> T
         high = max(argument.high, argument.low) + 1
         return torch.randint(argument.low, high, shape, generator=generator)
     normal = torch.randn(shape, generator=generator)
-    scaled = normal * LARGE if draw == "large" else normal
+    scaled = normal * 8 if draw == "large" else normal  # exponentials stay within float32
     match argument.content:
         case "signs":
             return torch.where(normal < 0, -1.0, 1.0)
         case "bits":
             return torch.where(normal < 0, 0.0, 1.0)
         case "probabilities":
-            return scaled.softmax(-1).clamp_(min=LEAST_PROBABILITY)
+            return scaled.softmax(-1).clamp_(min=1e-8)  # a formula may divide by them
         case "log_probabilities":
             return scaled.log_softmax(-1)
         case "unit":
@@ -131,10 +115,9 @@ def _drawn(argument: Argument, draw: ModelDraw, generator: torch.Generator) -> T
     return -normal.abs() if draw == "negative" else scaled
 
 
-def draws(case: ModelCase) -> Iterator[ModelDraw]:
-    """Yield the draws that differ for a Model's arguments."""
+def unusual_draws(case: ModelCase) -> Iterator[ModelDraw]:
+    """Yield the draws that differ from the usual one for a Model's arguments."""
     free = {a.content for a in case.arguments if a.is_floating}
-    yield "usual"
     if free - {"signs", "bits"}:
         yield "large"
     if "any" in free:
@@ -190,7 +173,7 @@ class _Draws:
         values = torch.randint(count, shape, generator=self.generator, device=self.device)
         if ignored is None:
             return values
-        ignored_here = self.numbers(shape, offset) % IGNORED_EVERY == FIRST_IGNORED
+        ignored_here = self.numbers(shape, offset) % 997 == 31  # too few to affect times
         return values.masked_fill(ignored_here, ignored)
 
     def distinct(self, shape: tuple[int, ...], offset: int) -> Tensor:
@@ -203,8 +186,8 @@ class _Draws:
         return classes
 
     def mask(self, shape: tuple[int, ...], offset: int) -> Tensor:
-        """Draw a mask that keeps the first row, so that no mean is NaN."""
-        return (self.uniform(shape, offset) < KEPT_ROWS) | (self.numbers(shape, offset) == 0)
+        """Draw a mask of 3/4 of the rows; it keeps the first one, so that no mean is NaN."""
+        return (self.uniform(shape, offset) < 0.75) | (self.numbers(shape, offset) == 0)
 
     def uniform(self, shape: tuple[int, ...], offset: int) -> Tensor:
         return torch.rand(shape, generator=self.generator, device=self.device, dtype=self.dtype)
@@ -219,8 +202,8 @@ class _Draws:
         return values.div_(width).clamp_(-LARGEST, LARGEST)
 
     def boundary(self, shape: tuple[int, ...], offset: int) -> Tensor:
-        """Draw multiples of the grid in [-1, 1)."""
-        return self.uniform(shape, offset).mul_(2 * BOUNDARY_GRID).floor_() / BOUNDARY_GRID - 1
+        """Draw multiples of 1/16 in [-1, 1): with a kink of a few bits, exact in bfloat16."""
+        return self.uniform(shape, offset).mul_(32).floor_() / 16 - 1
 
     def impulse(self, shape: tuple[int, ...], offset: int) -> Tensor:
         values = self.normal(shape, offset).mul_(LARGEST / 4).clamp_(-LARGEST, LARGEST)

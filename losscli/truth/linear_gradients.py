@@ -11,10 +11,6 @@ from losscli.truth.blocks import blocks_of
 from losscli.truth.distances import Truth
 from losscli.truth.tolerances import finite, product_roundings, unit_roundoff
 
-_FEWEST = 512
-"""Smallest gradient that is judged as a whole, so that the norm is meaningful."""
-_MOST_OFF = 1 / 16
-"""The largest relative error to judge a gradient as a whole. Beyond it, a few elements decide."""
 Slope = tuple[Tensor, Tensor]
 """A derivative, and how far roundings move it."""
 
@@ -47,10 +43,7 @@ class Gradient(NamedTuple):
         return self._replace(moved=self.moved + finite(lost))
 
     def summed_over_classes(self, rounding: float) -> Self:
-        """Return it with what a product over all classes, which are its columns, may lose.
-
-        A term of less than half a spacing of the sum so far leaves no trace in it.
-        """
+        """Return it with what a product over all classes, its columns, loses: small terms too."""
         size = self.value.abs()
         lost = size.masked_fill(size >= rounding * size.sum(1, keepdim=True), 0.0)
         walked = self.summed(size.shape[1], rounding)
@@ -78,22 +71,23 @@ class GradientSum:
 
     def truths(self) -> Iterator[Truth]:
         """Yield the gradient in the operand's shape, block by block."""
-        shape, dtype = self.operand.shape, self.operand.dtype
-        value, moved = self.value.view(shape), self.moved.view(shape)
-        once = self._relative_error_of_once(dtype)
+        value, moved = (each.view(self.operand.shape) for each in (self.value, self.moved))
+        once = self._relative_error_of_once()
         for block in blocks_of(self.operand):
-            rounding = finite(moved[block])
-            yield Truth(block, value[block], rounding=rounding, once_rounded=once)
+            yield Truth(block, value[block], rounding=finite(moved[block]), once_rounded=once)
 
-    def _relative_error_of_once(self, dtype: torch.dtype) -> float | None:
-        """Return the relative error of one product of once-rounded values; None if few or large."""
-        if self.once is None or self.value.numel() < _FEWEST:
+    def _relative_error_of_once(self) -> float | None:
+        """Return the relative error of one product of once-rounded values.
+
+        None where too few values are in the norm, or the error is so large that a few decide it.
+        """
+        if self.once is None or self.value.numel() < 512:
             return None
-        error = norm = 0.0
+        error, norm, dtype = 0.0, 0.0, self.operand.dtype
         for block in blocks_of(self.value):
             value = self.value[block]
             off = (value + self.once[block]).to(dtype).double() - value
             error += float(off.square().sum())
             norm += float(value.square().sum())
         found = max(math.sqrt(error / norm), unit_roundoff(dtype)) if norm else math.inf
-        return found if found <= _MOST_OFF else None  # NaN is none either
+        return found if found <= 1 / 16 else None  # NaN is none either

@@ -1,12 +1,7 @@
 """The oracle of fused linear losses: float64 cross entropy streamed over rows and classes.
 
-Only a block of logits and a block of the weight's classes are float64 at once. Gradients are kept
-whole, because they are sums over rows or classes.
-
-The oracle also bounds how far roundings may move each result (see ``tolerances``): implementations
-round logits and their gradient to the hidden states' dtype. What the operands after the weight do
-to the logits is the spec's ``logits``, of which autograd gives the derivatives: these are rounded
-once, and move with the product.
+It also bounds how far roundings may move each result (see ``tolerances``). The derivatives of the
+spec's ``logits``, which autograd gives, are rounded once, and move with the product.
 """
 
 import math
@@ -29,10 +24,6 @@ from losscli.truth.distances import Errors, Truth
 from losscli.truth.linear_gradients import Gradient, GradientSum, Slope
 from losscli.truth.oracle import Oracle, Truths, exact_sum
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome, finite, unit_roundoff
-
-_UNDECIDED = 0.5
-"""How much of a probability roundings may take in a row excluded from judging as a whole: they
-decide which of two classes has it."""
 
 
 class _Logits(NamedTuple):
@@ -150,10 +141,9 @@ class LinearOracle(Oracle):
 
     def _logits(self, place: Tensor, *, rounded: bool = False) -> _Logits:
         """Return some rows' logits, ``rounded`` to the hidden states' dtype."""
-        hidden, classes = self._hidden_rows[place], len(self._weight)
-        value = torch.empty((len(place), classes), dtype=torch.float64, device=self.device)
+        wide = self._hidden_rows[place].double()
+        value = wide.new_empty((len(place), len(self._weight)))
         moved = torch.empty_like(value)
-        wide = hidden.double()
         for part in self._blocks_of_classes():
             weight = self._weight[part].double().t()
             value[:, part] = wide @ weight
@@ -169,9 +159,8 @@ class LinearOracle(Oracle):
         slope: Tensor | float = 1 / temperature
         slope_moved: Tensor | float = 0.0
         if cap:
-            value = torch.tanh(value / cap)
+            value, share = torch.tanh(value / cap), moved / cap
             slope = (1 - value**2) / temperature
-            share = moved / cap
             slope_moved = 2 * value.abs() * share + share**2 + ELEMENT_ULP * self._rounding
             slope_moved = slope_moved / temperature
             value = value * cap
@@ -262,7 +251,8 @@ class LinearOracle(Oracle):
             own = self._logits(place, rounded=True)
             rounded = (self._slopes(own, numbers)[0] * own.slope).to(self.prediction.dtype).double()
             once = (rounded - value).mul_(incoming)
-            once[(loses > _UNDECIDED).any(1) & (incoming.squeeze(1) != 0)] = math.nan
+            # Where roundings decide which of two classes has a probability, a norm says nothing.
+            once[(loses > 0.5).any(1) & (incoming.squeeze(1) != 0)] = math.nan
         found = Gradient(value * incoming, finite(moved), once)
         names = ("product", *self.case.spec.names[3:])
         return {name: found.times(logits.slopes.get(name)) for name in names}

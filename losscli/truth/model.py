@@ -24,7 +24,6 @@ from losscli.implementations import Implementation
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.local import Gradients, Operands, R
 from losscli.implementations.requests import Call, Forward, Request, SecondDerivatives
-from losscli.implementations.sandbox.worker_requests import ModelState
 from losscli.implementations.subject import Subject, bind, workers
 from losscli.losses import LOSS
 from losscli.reasons import Code
@@ -55,10 +54,6 @@ class Reference:
             request = structs.replace(request, operands=copies)
         with self._blamed():
             return bind(self.implementation, self.case).send(request)
-
-    def state(self) -> tuple[dict[str, Tensor], list[str]]:
-        """Return parameters and buffers, and the names of those with gradients."""
-        return self.ask(ModelState(self.case.made_with))
 
     def ask(self, request: Request[R]) -> R:
         """Send a request to the worker itself."""

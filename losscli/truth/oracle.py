@@ -1,8 +1,6 @@
 """The oracle: the reference formula in float64 on the same input values, in blocks.
 
-Float64 autograd differentiates the loss's ``reference`` block by block. No whole tensor is copied
-to float64, except the gradient of a broadcast operand, a sum over blocks. For float64 operands the
-oracle has the same precision.
+No whole tensor is copied to float64, except the gradient of a broadcast operand, a sum over blocks.
 """
 
 import math
@@ -30,12 +28,6 @@ Truths = Callable[[], Iterable[Truth]]
 """Computes the truth block by block."""
 OwnErrors = Callable[[], Errors]
 """Measures the error of PyTorch's own formula on the same inputs."""
-KEPT_ELEMENTS = 2 * BLOCK_ELEMENTS
-"""Most elements of a truth that is kept for the next implementation."""
-_BESIDE = 1 + 1e-5
-"""A derivative is found so little beside a kink that this factor covers its change."""
-_GROUP = 256
-"""Elements summed on the device in float64 before the host sums exactly."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +92,7 @@ class Oracle:
     def value(self) -> Iterator[Truth]:
         """Yield the loss, block by block if unreduced."""
         if self.case.reduction == "none":
-            for block in self._blocks():
-                yield self._loss(block)
+            yield from map(self._loss, self._blocks())
             return
         sums, magnitudes = list[float](), list[float]()
         for block in self._blocks():
@@ -139,8 +130,8 @@ class Oracle:
 
     @property
     def keeps_truths(self) -> bool:
-        """Whether truths are kept for the next implementation."""
-        return self.shape.numel() <= KEPT_ELEMENTS
+        """Whether truths are kept for the next implementation: small ones are."""
+        return self.shape.numel() <= 2 * BLOCK_ELEMENTS
 
     @property
     def keeps_formulas(self) -> bool:
@@ -244,7 +235,7 @@ class Oracle:
                 losses = self._elements(moved)
             (own,) = torch.autograd.grad(losses, moved[name], incoming)
             jump = jump.maximum((own - found).abs())
-        return torch.where(near, jump * _BESIDE, 0.0)
+        return torch.where(near, jump * (1 + 1e-5), 0.0)  # found a little beside the kink
 
     def _of_loss(self, block: Block) -> Block:
         """Return the place of a block's losses in the unreduced loss."""
@@ -260,8 +251,7 @@ class Oracle:
     ) -> Truth:
         """Return a block of the loss, or of a gradient for a grad_output ``by``."""
         times = 1.0 if by is None else by
-        terms = tolerances.largest_terms(self.case, part, values, found, times)
-        return Truth(block, found, terms)
+        return Truth(block, found, tolerances.largest_terms(self.case, part, values, found, times))
 
     def _elements(self, values: Operands) -> Tensor:
         return tolerances.elements(self.case, values)
@@ -279,9 +269,9 @@ def wide(operands: Operands) -> Operands:
 
 def exact_sum(elements: Tensor) -> float:
     """Sum a block with an error far below one rounding."""
-    flat = elements.flatten()
-    whole = len(flat) - len(flat) % _GROUP
-    return _sum([*flat[:whole].view(-1, _GROUP).sum(1).tolist(), *flat[whole:].tolist()])
+    flat, group = elements.flatten(), 256  # summed on the device before the host sums exactly
+    whole = len(flat) - len(flat) % group
+    return _sum([*flat[:whole].view(-1, group).sum(1).tolist(), *flat[whole:].tolist()])
 
 
 def _sum(terms: list[float]) -> float:

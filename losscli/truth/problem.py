@@ -21,13 +21,8 @@ from losscli.truth.excuse import excused
 from losscli.truth.setup import Incoming, Setup
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome, describe
 
-_FORMULAS_TENSORS = 24
-"""Input-sized tensors of at least float32 that PyTorch's formulas need: temporaries and gradients,
-twice."""
 Judged = tuple[Outcome, Errors | None]
 """An outcome, and the errors unless it is a misfit."""
-UNDERFLOW_STEPS = 16
-"""How many of the smallest steps a third-party kernel may lose where it is subnormal."""
 ANSWERS = 2
 """How many answers of a pair are off."""
 
@@ -38,9 +33,9 @@ def operand_of(gradient: str) -> str:
 
 
 def _with_underflow(truths: Iterable[Truth], incoming: Incoming) -> Iterable[Truth]:
-    """Allow a gradient what it loses if it was subnormal before grad_output multiplied it."""
+    """Allow a gradient 16 of the smallest steps before grad_output multiplies it: subnormals."""
     limits = torch.finfo(widened(incoming.grad_output.dtype))
-    lost = UNDERFLOW_STEPS * incoming.largest * limits.tiny * limits.eps
+    lost = 16 * incoming.largest * limits.tiny * limits.eps
     for truth in truths:
         before = torch.zeros_like(truth.value) if truth.rounding is None else truth.rounding
         yield replace(truth, rounding=before + lost)
@@ -65,12 +60,6 @@ class Problem(Setup):
             return ""
         is_own = own is not None and granted == own.factor * ELEMENT_ULP
         return f"{granted:g} ulp: {own.reason}" if own and is_own else f"{granted:g} ulp"
-
-    @property
-    def terms(self) -> str:
-        """The reason that errors are relative to the largest terms, or an empty string."""
-        own = self.case.spec.terms
-        return own.reason if own else ""
 
     @property
     def granted(self) -> float | None:
@@ -110,10 +99,7 @@ class Problem(Setup):
         *,
         spared: Forgives | None = None,
     ) -> Judged:
-        """Judge the loss or a gradient by its name in an answer, or by its operand's.
-
-        There are no errors if it is a misfit. Any value is right at ``spared`` elements.
-        """
+        """Judge the loss, or a gradient by its name or its operand's; ``spared`` elements pass."""
         wrong = self.misfit(part, got)
         if wrong or got is None:
             return Outcome(FAIL, wrong), None
@@ -206,8 +192,8 @@ class Problem(Setup):
 
     @property
     def _may_be_excused(self) -> bool:
-        item = max(self.prediction.element_size(), 4)
-        needed = _FORMULAS_TENSORS * self.case.temporary_elements * item
+        # PyTorch's formulas need 24 tensors of at least float32: temporaries and gradients, twice.
+        needed = 24 * self.case.temporary_elements * max(self.prediction.element_size(), 4)
         return self.excuses and needed <= free_bytes(self.case.device)
 
     @property

@@ -1,8 +1,4 @@
-"""The oracle of row-wise losses: the reference in float64, in blocks of whole rows.
-
-The gradient of a shared operand (class weights) is summed over blocks; each row's part is measured
-at the spec's terms, or at itself, assuming one sign.
-"""
+"""The oracle of row-wise losses: the reference in float64, in blocks of whole rows."""
 
 import math
 from collections.abc import Iterator
@@ -46,8 +42,8 @@ class RowOracle(Oracle):
             return 1.0
         if self.spec.counts is None:
             return float(self.units.numel())
-        blocks = self._blocks()
-        return math.fsum(float(self._counts(self._read(block)).sum()) for block in blocks)
+        counts = (self._counts(self._read(block)) for block in self._blocks())
+        return math.fsum(float(each.sum()) for each in counts)
 
     def granted(self, loosened: float | None) -> float | None:
         # Roundings in 16 bits are those of float32, which terms allow for.
@@ -86,7 +82,10 @@ class RowOracle(Oracle):
         return Truth(self._place(block, operand), found, terms, rounding=undecided)
 
     def _gradient_of_shared(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
-        """Yield each block's part of a shared operand's gradient, which may move the divisor."""
+        """Yield each block's part of a shared operand's gradient, which may move the divisor.
+
+        It is measured at the spec's terms, or at itself, assuming one sign.
+        """
         operand = self.operands[name]
         place = whole(operand.shape)
         mean = mean_scale = 0.0

@@ -17,7 +17,7 @@ from losscli.implementations import Implementation
 from losscli.implementations.local import Operands
 from losscli.implementations.requests import Call
 from losscli.losses import ELEMENT, HIDDEN_STATE, MODEL, ROW, Shape, Unit
-from losscli.truth.fingerprint import Mark
+from losscli.truth.fingerprint import has_mark, mark_of
 from losscli.truth.inputs import make_grad_output, make_inputs
 from losscli.truth.linear_oracle import LinearOracle
 from losscli.truth.model import ModelOracle
@@ -34,8 +34,6 @@ Beside = Mapping[str, tuple[str, ...]]
 """The run's losses per implementation, which are built anyway."""
 _LARGEST_SCALE = 2.0**15
 """The largest power of two in float16."""
-_SMALL = -3 / 1024
-"""With it gradients are below 1e-6 for a mean of some thousand elements."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +78,7 @@ class Setup:
     _variants: dict[str, Self] = field(default_factory=dict)
     _used: dict[str, Self] = field(default_factory=dict)
     """Variants used since the last ``spoiled``."""
-    _marks: dict[str, Mark] = field(default_factory=dict)
+    _marks: dict[str, Tensor | int] = field(default_factory=dict)
     _filled: dict[tuple[float, tuple[str, ...]], Incoming] = field(default_factory=dict)
 
     @classmethod
@@ -157,14 +155,14 @@ class Setup:
 
     def mark(self) -> None:
         """Mark the operands' current contents."""
-        self._marks.update({name: Mark.of(operand) for name, operand in self.operands.items()})
+        self._marks.update({name: mark_of(operand) for name, operand in self.operands.items()})
 
     def spoiled(self, *, used: bool = False) -> str:
         """Return an operand that changed since ``mark``, here or in a (``used``) variant."""
         variants = list((self._used if used else self._variants).values())
         self._used.clear()
         for name, mark in self._marks.items():
-            if not mark.is_of(self.operands[name]):
+            if not has_mark(self.operands[name], mark):
                 return name
         return next(filter(None, (each.spoiled(used=used) for each in variants)), "")
 
@@ -208,12 +206,12 @@ class Setup:
         """Other grad_outputs; the last is for all operands.
 
         32768, a usual loss scale of mixed precision, is for the prediction only, as in training. A
-        small one reveals gradients that are treated as zero. In float16, which underflows and
-        overflows with these, it is -3, and about N for a mean.
+        small one makes gradients of some thousand elements less than 1e-6: none may count as zero.
+        In float16, which underflows and overflows with these, it is -3, and about N for a mean.
         """
         if self.case.reduction == "none":
             return (self.usual,)
-        factors = [(_LARGEST_SCALE, self.wrt[:1]), (_SMALL, self.wrt)]
+        factors = [(_LARGEST_SCALE, self.wrt[:1]), (-3 / 1024, self.wrt)]
         if self.oracle.dtype == torch.float16:
             factors = [(-3.0, self.wrt)]
             if self.case.reduction == "mean":

@@ -1,8 +1,4 @@
-"""Textbook formulas of losses in PyTorch, which may be wrong where references are right.
-
-They compute in the operands' dtype. A third-party kernel is accepted if it is wrong only where such
-a formula is on the same device.
-"""
+"""Textbook formulas in PyTorch: a third-party kernel may be wrong where one of them is."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -167,25 +163,20 @@ def _in_16_bits(case: Case) -> Callable[..., Tensor]:
     return computed
 
 
-def _known(formula: Unreduced, case: Case) -> dict[str, float]:
+def _known(formula: Unreduced, case: Case) -> dict[str, float] | None:
+    """Return a formula's parameters; None where it lacks one that is off its default."""
     takes = signature(formula).parameters
+    for each in case.spec.parameters:
+        usual = (None, each.default, each.absent)
+        if each.name not in takes and case.params.get(each.name) not in usual:
+            return None
     return {name: value for name, value in case.params.items() if name in takes}
-
-
-def _knows_parameters(formula: Unreduced, case: Case) -> bool:
-    known = _known(formula, case)
-    return all(
-        each.name in known or case.params.get(each.name) in (None, each.default, each.absent)
-        for each in case.spec.parameters
-    )
 
 
 def textbook(case: Case) -> list[Implementation]:
     """Return a loss's textbook formulas as implementations."""
 
-    def implementation(formula: Unreduced) -> Implementation:
-        known = _known(formula, case)
-
+    def implementation(formula: Unreduced, known: Mapping[str, float]) -> Implementation:
         def computed(*operands: Tensor) -> Tensor:
             losses = formula(*operands, **known)
             if IGNORE_INDEX.name in known and case.reduction == "mean":
@@ -194,8 +185,8 @@ def textbook(case: Case) -> list[Implementation]:
 
         return Implementation("textbook", "the formula as textbooks have it", lambda _: computed)
 
-    formulas = FORMULAS.get(case.loss, ())
-    found = [implementation(each) for each in formulas if _knows_parameters(each, case)]
+    formulas = ((each, _known(each, case)) for each in FORMULAS.get(case.loss, ()))
+    found = [implementation(each, known) for each, known in formulas if known is not None]
     if own := OWN.get(case.loss):
         bound = partial(own, reduction=case.reduction, **case.params)
         found.append(Implementation("torch", "PyTorch's own function", lambda _: bound))

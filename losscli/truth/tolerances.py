@@ -4,36 +4,34 @@ Notation: ``u`` is half a dtype's spacing at 1, the largest relative error of on
 ``u_out`` is that of the result's dtype, ``u_acc`` that of the accumulator (float32, or float64 for
 float64). The absolute tolerance is always 0.
 
-**Elements** (reduction ``none``, and gradients of operands that are not broadcast). An element
-comes from a few operations, each off by at most ``u``, which is 0.5 to 1 ULP. The longest chain, in
-16-bit formulas that round after each step (difference, square or scale, grad_output over N,
-product), has four: 4 ULP. ``x - y`` is exact if it is small, and so is ``margin - x * y`` for
-targets of -1 and 1 (Sterbenz).
+**Elements** (reduction ``none``, and gradients of operands that are not broadcast). Each operation
+is off by at most ``u``, which is 0.5 to 1 ULP. The longest chain, in 16-bit formulas that round
+after each step (difference, square or scale, grad_output over N, product), has four: 4 ULP. A small
+``x - y`` is exact, and so is ``margin - x * y`` for targets of -1 and 1 (Sterbenz).
 
-**Elements whose terms cancel.** In a difference of rounded terms, such as ``exp(x) - y``, each term
-is off by a few roundings. So with named terms (``LossSpec.terms``) an element may be off by 4 ULP
-of the largest term, or of itself if larger, and a sum by 4 ULP of the sum of these magnitudes.
+**Elements whose terms cancel.** Each term of a difference such as ``exp(x) - y`` is off by a few
+roundings. With named terms (``LossSpec.terms``) an element may be off by 4 ULP of the largest term,
+or of itself if larger, and a sum by 4 ULP of the sum of these magnitudes.
 
-**Rows.** A row's loss is a log-sum-exp (``lse``) minus its logits. Each is a term, and so is 1,
-relative to which the sum is rounded. A gradient element has the terms ``w * p`` and ``q``. As ``p =
-exp(x - lse)`` inherits its exponent's error, ``abs(x - lse)`` ULP of ``p`` are added, and 2
-``abs(x)`` if a temperature or softcap computes ``x``. The other roundings are 4 ULP of the largest
-term. A single lane that adds up the C exponentials would lose ``sqrt(C)`` roundings, at most
-``sqrt(16384) = 128``: 64 ULP. Between the two bounds: WARN. In float64 the oracle's own four
-roundings and sum pass too. 16-bit results are float32 results rounded once: 1 ULP, or float32's
-bound at the largest term.
+**Rows.** The terms of a row's loss are its log-sum-exp (``lse``), its logits and 1, relative to
+which the sum is rounded; those of a gradient element are ``w * p`` and ``q``. As ``p = exp(x -
+lse)`` inherits its exponent's error, ``abs(x - lse)`` ULP of ``p`` are added, and 2 ``abs(x)`` if a
+temperature or softcap computes ``x``. The other roundings are 4 ULP of the largest term. A single
+lane that adds up the C exponentials would lose ``sqrt(C)`` roundings, at most ``sqrt(16384) =
+128``: 64 ULP. Between the two bounds: WARN. In float64 the oracle's own four roundings and sum pass
+too. 16-bit results are float32 results rounded once: 1 ULP, or float32's bound at the largest term.
 
-**Rows of two sets of logits.** A divergence is a sum of ``w * v`` with probabilities ``w`` and
-differences of logarithms ``v``. Its scale is ``w`` times the largest term of ``v``, plus ``v``
-times what the rounding of its exponent adds to ``w``; that of its derivative ``w * (v - sum of w *
-v)`` likewise, with the sum among the terms; that of ``p - q`` is the sum of both. The sign of ``p -
-q`` is undecided within both errors; elements that it moves, directly or through the row's expected
-sign, may be off by as much more. **Rows of vectors**: the scale of a cosine is 1 or the margin;
-that of its gradient ``y / (a * b) - c * x / a^2`` is the larger term, with two more roundings. A
-difference of distances has the larger one, before epsilon is added, and its gradient the larger
-unit vector. **Rows of bins** are rounded logits: each moves its own exponent and, in the mean, the
-log-sum-exp. The gradient inside a bin is a product of the bin's and its own log-sum-exp's.
-losscli/losses/rows/terms.py and the losses' files have these terms.
+**Rows of two sets of logits.** A divergence is a sum of ``w * v``, probabilities times differences
+of logarithms. Its scale is ``w`` times the largest term of ``v``, plus ``v`` times what the
+rounding of its exponent adds to ``w``; that of its derivative ``w * (v - sum of w * v)`` likewise,
+with the sum among the terms; that of ``p - q`` is the sum of both. The sign of ``p - q`` is
+undecided within both errors; elements that it moves, directly or through the row's expected sign,
+may be off by as much more. **Rows of vectors**: the scale of a cosine is 1 or the margin; that of
+its gradient ``y / (a * b) - c * x / a^2`` is the larger term, with two more roundings. A difference
+of distances has the larger one, before epsilon is added, and its gradient the larger unit vector.
+**Rows of bins** are rounded logits: each moves its own exponent and, in the mean, the log-sum-exp.
+The gradient inside a bin is a product of the bin's and its own log-sum-exp's. These terms are in
+losscli/losses/rows/terms.py and the losses' files.
 
 The derivative of two sets of logits takes two roundings more than a softmax times grad_output: of
 the difference ``v - sum of w * v`` and of its product with ``w``. (Among 16,411 rows of 3 classes
@@ -41,35 +39,34 @@ losscli's kernels are off by up to 5.8 ULP on a GPU, PyTorch's formula by 5.4 on
 lane's 64 ULP are added to whatever a loss's own roundings are.
 
 **Mean and sum.** A correctly rounded result is off by 0.5 ULP. A kernel that sums tiles of 16,384
-elements in float32 and the tiles in wider precision adds a random walk of at most ``sqrt(16384) =
-128`` roundings: the bound ``u_out + 128 * u_acc``, relative to the sum of magnitudes. Beyond it:
-FAIL. Within 2 ULP (also in 16 bits, where they exceed the bound), or four times the error of
-PyTorch's formula on the same inputs: PASS. Between: WARN, with the factor relative to PyTorch.
+elements in float32 and the tiles in wider precision adds a random walk of 128 roundings: the bound
+``u_out + 128 * u_acc``, relative to the sum of magnitudes. Beyond it: FAIL. Within 2 ULP (also in
+16 bits, where they exceed the bound), or four times the error of PyTorch's formula on the same
+inputs: PASS. Between: WARN, with the factor relative to PyTorch. In float64 there is no wider
+accumulator, and the oracle rounds too: a sum passes within the bound, for n terms one after the
+other ``u_out + sqrt(n) * u_acc`` if that is more.
 
 **The gradient of a broadcast operand** is a sum of terms of both signs, measured at the sum of
 magnitudes: within 4 ULP PASS, beyond the bound of sums FAIL, between WARN. For a shared operand
 PyTorch adds row after row: ``sqrt(rows)`` more roundings.
 
-In float64 there is no wider accumulator, and the oracle rounds too: a sum passes within the bound,
-for n terms one after the other ``u_out + sqrt(n) * u_acc`` if that is more.
-
-**Fused linear losses.** Logits are a product, accumulated in float32 and rounded to the hidden
-states' dtype: a logit ``x`` moves by ``e``, which is ``u_out * abs(x)`` plus ``sqrt(D)`` times
-``u_acc`` times the sum of the magnitudes of its D products. Then ``lse`` moves by at most ``L =
-lse(x + e) - lse(x)``, and a probability up to ``exp(x - lse + e + L)``, and down by no more than
-other classes' may go up. A hidden state's gradient is a sum over classes of ``g * w``, the weight's
-one over rows of ``g * h``, where the logit's gradient ``g`` is off by its probability's movement,
-its own rounding and that of its product with grad_output. Each element may be off by the sum of
-these products and by 4 ULP of itself. A matrix product may add its n terms up in one float32
-accumulator, which is a random walk of ``sqrt(n)`` roundings of the sum of magnitudes. It also loses
-each term of less than half a spacing of the sum so far. Over classes these add up, as the weights
-of improbable classes all point away from the hidden state: with 50,257 classes of normal logits to
-four times the random walk. So each ``g`` below ``u_acc`` times the row's sum of ``abs(g)`` may be
-missing. Over some thousand tokens such terms are less than the walk. Roundings usually cancel, so
-in 16 bits each gradient of at least 512 elements is judged by norm too: its error may be twice that
-of one product, summed in float64, of once-rounded logits and gradients. The factor 2 covers the
-product with grad_output (``sqrt(2)``) and other values; sums kept in 16 bits exceed it. Third-party
-kernels get a warning up to a factor of 4.
+**Fused linear losses.** A logit ``x``, accumulated in float32 and rounded to the hidden states'
+dtype, moves by ``e``: ``u_out * abs(x)`` plus ``sqrt(D) * u_acc`` times the sum of the magnitudes
+of its D products. Then ``lse`` moves by at most ``L = lse(x + e) - lse(x)``, and a probability up
+to ``exp(x - lse + e + L)``, and down by no more than other classes' may go up. A hidden state's
+gradient is a sum over classes of ``g * w``, the weight's one over rows of ``g * h``, where the
+logit's gradient ``g`` is off by its probability's movement, its own rounding and that of its
+product with grad_output. Each element may be off by the sum of these products, by 4 ULP of itself,
+and by ``sqrt(n)`` roundings of the sum of magnitudes, since a matrix product may add its n terms up
+in one float32 accumulator. That also loses each term of less than half a spacing of the sum so far.
+Over classes these add up, as the weights of improbable classes all point away from the hidden
+state: with 50,257 classes of normal logits to four times that random walk. So each ``g`` below
+``u_acc`` times the row's sum of ``abs(g)`` may be missing. Over some thousand tokens such terms are
+less than the walk. Roundings usually cancel, so in 16 bits each gradient of at least 512 elements
+is judged by norm too: its error may be twice that of one product, summed in float64, of
+once-rounded logits and gradients. The factor 2 covers the product with grad_output (``sqrt(2)``)
+and other values; sums kept in 16 bits exceed it. Third-party kernels get a warning up to a factor
+of 4.
 
 losscli/truth/excuse.py has the errors that PyTorch's formula shares. A case's tolerance in a
 config, in ULP, replaces a bound only if it is wider.
@@ -121,11 +118,9 @@ def sum_bound(dtype: torch.dtype, length: int = TILE_ELEMENTS) -> float:
 def judge_elements(errors: Errors, loosened: float | None = None) -> Outcome:
     """Judge independent elements."""
     allowed = max(ELEMENT_ULP, loosened or 0.0)
-    if errors.ulp <= allowed:
-        return Outcome(PASS)
     of_terms = errors.scale > abs(errors.expected)
     of = f"of its largest term, {errors.scale:.3g}" if of_terms else "per element"
-    return Outcome(FAIL, f"{describe(errors)}; allowed: {allowed:g} ulp {of}")
+    return _judged(errors, allowed, allowed, f"{allowed:g} ulp {of}")
 
 
 def sum_roundings(length: int) -> float:
@@ -134,10 +129,7 @@ def sum_roundings(length: int) -> float:
 
 
 def product_roundings(length: int) -> float:
-    """Return the roundings that a matrix product over ``length`` terms may lose.
-
-    Unlike a kernel of losscli, it may add all of them up in one accumulator.
-    """
+    """Return the roundings of a matrix product, which may add all terms up in one accumulator."""
     return math.sqrt(length)
 
 
@@ -169,7 +161,7 @@ def judge_rows(
     passing = max(bar, loosened or 0.0) + (bar + lost if dtype == torch.float64 else 0.0)
     allowed = max(passing, bar + lost)
     text = f"{allowed:.3g} ulp of its largest term, {errors.scale:.3g}"
-    return _judge_sum(errors, passing, allowed, text)
+    return _judged(errors, passing, allowed, text)
 
 
 def judge_sums(errors: Errors, dtype: torch.dtype, loosened: float | None = None) -> Outcome:
@@ -178,10 +170,10 @@ def judge_sums(errors: Errors, dtype: torch.dtype, loosened: float | None = None
     bound = sum_bound(dtype) / unit_roundoff(dtype)
     passing = max(bound if dtype == torch.float64 else ELEMENT_ULP, loosened or 0.0)
     allowed = max(passing, bound)
-    return _judge_sum(errors, passing, allowed, f"{allowed:g} ulp of the sum of magnitudes")
+    return _judged(errors, passing, allowed, f"{allowed:g} ulp of the sum of magnitudes")
 
 
-def _judge_sum(errors: Errors, passing: float, allowed: float, text: str) -> Outcome:
+def _judged(errors: Errors, passing: float, allowed: float, text: str) -> Outcome:
     if errors.ulp <= passing:
         return Outcome(PASS)
     if errors.ulp <= allowed:
@@ -229,9 +221,7 @@ def judge_model(errors: Errors, own: Errors, dtype: torch.dtype, terms: int) -> 
     if terms > 1:
         lost = sum_roundings(terms) * unit_roundoff(widened(dtype))
         allowed = max(allowed, lost / torch.finfo(dtype).eps)
-    if errors.ulp <= allowed:
-        return Outcome(PASS)
-    return Outcome(FAIL, f"{describe(errors)}; allowed: {allowed:.3g} ulp of the largest")
+    return _judged(errors, allowed, allowed, f"{allowed:.3g} ulp of the largest")
 
 
 def describe(errors: Errors) -> str:
