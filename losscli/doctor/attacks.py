@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 Scene = Mapping[str, Any]
@@ -126,14 +127,11 @@ def _reach_kernel(scene: Scene) -> str:
 
 
 def _open_many_files(scene: Scene) -> str:
-    opened = []
-    try:
-        for _ in range(scene["open files"] + 1):
-            opened.append(os.dup(0))
-    finally:
-        for each in opened:
-            os.close(each)
-    return f"{len(opened)} files"
+    count = scene["open files"] + 1
+    with ExitStack() as opened:
+        for _ in range(count):
+            opened.callback(os.close, os.dup(0))
+    return f"{count} files"
 
 
 def _make_large_file(scene: Scene) -> str:

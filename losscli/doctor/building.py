@@ -9,7 +9,7 @@ from pathlib import Path
 
 from losscli.build import diagnosis
 from losscli.build.builder import FROM_WHEEL
-from losscli.build.cache import copy_sources
+from losscli.build.cache import copy_sources, user_cache
 from losscli.build.ninja import find_ninja
 from losscli.build.nvcc import gencode_flags, requested_architectures, searched
 from losscli.build.plan import Plan, csrc_root, make_plan
@@ -90,7 +90,7 @@ def ninja(machine: Machine) -> Observation:
 
 def cache(machine: Machine) -> Observation:
     """Check that libraries can be stored and other users cannot replace them."""
-    cache = machine.cache
+    cache = user_cache()
     cache.require_private()
     there = cache.nearest()
     state = f"of {_owner(there)}" if there == cache.root else "not there yet"

@@ -27,9 +27,7 @@ class Observation:
     advice: str = ""
 
 
-ok = partial(Observation, OK)
-warning = partial(Observation, WARNING)
-problem = partial(Observation, PROBLEM)
+ok, warning, problem = (partial(Observation, state) for state in STATES)
 
 
 def refusal(error: LosscliError, state: State = PROBLEM) -> Observation:

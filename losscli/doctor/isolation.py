@@ -35,12 +35,9 @@ NOT_THERE: Final = "not there"
 
 MEMORY_BYTES, PROCESSES = 3 * 2**28, 32
 SMALL = Allowance(memory_bytes=MEMORY_BYTES, processes=PROCESSES, build_seconds=60.0)
-DEVICES = tuple(
-    f"/dev/{name}"
-    for name in (
-        *("kmsg", "console", "mem", "kvm", "fuse", "ptmx", "tty0", "net/tun", "loop0"),
-        *("sda", "vda", "xvda", "nvme0n1", "dm-0"),
-    )
+DEVICES = (
+    *("kmsg", "console", "mem", "kvm", "fuse", "ptmx", "tty0", "net/tun", "loop0"),
+    *("sda", "vda", "xvda", "nvme0n1", "dm-0"),
 )
 """Devices that can be opened without effect, unlike a watchdog's."""
 _IPC_CREATE, _IPC_REMOVE = 0o3600, 0
@@ -119,7 +116,7 @@ class Scene:
             "lasting": self.lasting,
             "lock": str(lock),
             "cache": str(locks.parent),
-            "devices": [path for path in DEVICES if os.path.exists(path)],
+            "devices": [path for name in DEVICES if os.path.exists(path := f"/dev/{name}")],
             "numbers": {name: kernel.number(name) for name in kernel.NUMBERS},
             "open files": limits.OPEN_FILES,
             "memory": MEMORY_BYTES,

@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import convert
 
 from losscli.build.builder import Builder, BuildResult
-from losscli.build.cache import Cache, user_cache
+from losscli.build.cache import user_cache
 from losscli.build.compilers import Compilers
 from losscli.build.plan import TorchInstall, csrc_root
 from losscli.build.targets import CPU, CUDA, Target, production
@@ -22,11 +22,8 @@ from losscli.machine.devices import Gpu
 
 NO_TORCH = TorchInstall("", Path(), None, True)
 """Stands for a torch that cannot be imported, while searching for compilers."""
-GPU_FIELDS = (
-    *("uuid", "driver_version", "compute_mode"),
-    *("clocks.max.sm", "memory.used", "utilization.gpu"),
-)
-PROCESS_FIELDS = ("gpu_uuid", "pid", "process_name", "used_memory")
+GPU_FIELDS = "uuid,driver_version,compute_mode,clocks.max.sm,memory.used,utilization.gpu"
+PROCESS_FIELDS = "gpu_uuid,pid,process_name,used_memory"
 
 
 @dataclass(frozen=True)
@@ -116,11 +113,6 @@ class Machine:
         return compilers
 
     @cached_property
-    def cache(self) -> Cache:
-        """The cache of built libraries."""
-        return user_cache()
-
-    @cached_property
     def libraries(self) -> list[Target]:
         """The libraries of all losses on the device."""
         return production((*LOSSES, *ROW_LOSSES), CUDA if self.on_gpu else CPU)
@@ -130,7 +122,7 @@ class Machine:
         """The libraries that need no build; none without torch."""
         if not self.torch:
             return []
-        builder = Builder(self.compilers, self.cache, csrc_root(), lambda note: None)
+        builder = Builder(self.compilers, user_cache(), csrc_root(), lambda note: None)
         return builder.ready(self.libraries)
 
     @cached_property
@@ -152,10 +144,9 @@ class Machine:
         return any(uuid and uuid in name for uuid in ours)
 
 
-def _rows(of: str, names: tuple[str, ...]) -> list[dict[str, str]] | None:
-    query = f"--query-{of}={','.join(names)}"
-    text = printed(["nvidia-smi", query, "--format=csv,noheader,nounits"])
+def _rows(of: str, fields: str) -> list[dict[str, str]] | None:
+    text = printed(["nvidia-smi", f"--query-{of}={fields}", "--format=csv,noheader,nounits"])
     if text is None:
         return None
-    rows = csv.reader(text.splitlines(), skipinitialspace=True)
+    rows, names = csv.reader(text.splitlines(), skipinitialspace=True), fields.split(",")
     return [dict(zip(names, row, strict=True)) for row in rows if len(row) == len(names)]

@@ -104,12 +104,8 @@ QUESTIONS: dict[str, Callable[..., dict[str, Any]]] = {
 }
 
 
-def main(question: str, *arguments: str) -> None:
-    """Answer one question."""
+if __name__ == "__main__":
+    question, *arguments = sys.argv[1:]
     with to_parent() as channel:
         channel.send(json.dumps(QUESTIONS[question](*arguments)).encode())
         os._exit(0)  # a broken library may crash when it is unloaded
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
