@@ -108,6 +108,5 @@ def _is_at(file: IO[str], path: Path) -> bool:
 
 
 def _refusal(output: Path, holder: Holder) -> UsageError:
-    return UsageError(
-        f"{output} is being written by {holder}. Wait for its end, or choose another -o or --save."
-    )
+    advice = "Wait for its end, or choose another -o or --save."
+    return UsageError(f"{output} is being written by {holder}. {advice}")

@@ -40,9 +40,8 @@ def merge(runs: Mapping[str, Run], *, mixed: bool = False) -> Run:
             )
     for (one, first_run), (other, run) in combinations(runs.items(), 2):
         if twice := {*first_run.parts} & {*run.parts}:
-            raise UsageError(
-                f"{one} and {other} both have part {min(twice)}. Leave one of them out."
-            )
+            said = f"{one} and {other} both have part {min(twice)}."
+            raise UsageError(f"{said} Leave one of them out.")
     _check_apart(runs)
     every = list(runs.values())
     count = parse_part(first.parts[0]).count
@@ -71,10 +70,8 @@ def missing_parts(run: Run) -> list[str]:
 
 def _check_part(name: str, run: Run) -> None:
     if not run.parts:
-        raise UsageError(
-            f"{name} is a whole run, measured without --part. {ONE_RUN}; `losscli compare` "
-            "compares whole runs."
-        )
+        said = f"{name} is a whole run, measured without --part. {ONE_RUN}"
+        raise UsageError(f"{said}; `losscli compare` compares whole runs.")
     if run.unfinished:
         resume = f"Finish it with --resume {name}, or run" if run.kind == "bench" else "Run"
         raise UsageError(
@@ -100,9 +97,8 @@ def _parts(run: Run) -> str:
 
 def _check_alike(base: str, first: Run, name: str, run: Run) -> None:
     if first.kind != run.kind:
-        raise UsageError(
-            f"{base} is from `losscli {first.kind}`, {name} from `losscli {run.kind}`. {ONE_RUN}."
-        )
+        said = f"{base} is from `losscli {first.kind}`, {name} from `losscli {run.kind}`."
+        raise UsageError(f"{said} {ONE_RUN}.")
     one, other = (parse_part(each.parts[0]).count for each in (first, run))
     if one != other:
         raise UsageError(f"{base} is one of {one} parts, {name} one of {other}. {ONE_RUN}.")
@@ -110,10 +106,9 @@ def _check_alike(base: str, first: Run, name: str, run: Run) -> None:
         if unlike.fact in SOFTWARE and unlike.fact != "gpu_driver":
             raise UsageError(f"{base} and {name} have different software, {unlike}. {ONE_RUN}.")
     if first.plan != run.plan:
-        raise UsageError(
-            f"{base} and {name} have different configs: they are from `"
-            f"{' '.join(first.command)}` and `{' '.join(run.command)}`. {ONE_RUN}."
-        )
+        commands = f"`{' '.join(first.command)}` and `{' '.join(run.command)}`"
+        said = f"{base} and {name} have different configs: they are from {commands}."
+        raise UsageError(f"{said} {ONE_RUN}.")
 
 
 def _check_apart(runs: Mapping[str, Run]) -> None:

@@ -30,10 +30,8 @@ def parse_part(text: str) -> Part:
     match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text.strip())
     part = Part(*map(int, match.groups())) if match else Part(0, 0)
     if not 1 <= part.number <= part.count <= MOST_PARTS:
-        raise UsageError(
-            f"'{text}' is not a part of a run. Write K/N, such as 3/16, for the third of 16 parts; "
-            f"there are at most {MOST_PARTS}."
-        )
+        form = f"K/N, such as 3/16, for the third of 16 parts; there are at most {MOST_PARTS}"
+        raise UsageError(f"'{text}' is not a part of a run. Write {form}.")
     return part
 
 
@@ -60,8 +58,6 @@ def deal(
         if least == part.number - 1:
             kept.add(key)
     if cases and not kept:
-        raise UsageError(
-            f"--part {part} has no case, because there are only {len(cases)}. Use at most that "
-            "many parts."
-        )
+        said = f"--part {part} has no case, because there are only {len(cases)}."
+        raise UsageError(f"{said} Use at most that many parts.")
     return [item for item in items if case(item) in kept]
