@@ -73,8 +73,7 @@ def host_compiler(machine: Machine) -> Observation | None:
     except UnfitError:
         found = "not tried: nvcc or the C++ compiler is missing"
         return warning(found, "See the lines about nvcc and the C++ compiler.")
-    error = _trial(machine, Target(RUNTIME, CUDA))
-    if error:
+    if error := _trial(machine, Target(RUNTIME, CUDA)):
         raise UnfitError(f"{shlex.join(tool.command)} fails with {name}: {error}")
     return ok(f"nvcc compiles with {name}")
 
@@ -100,10 +99,8 @@ def cache(machine: Machine) -> Observation:
     except UnfitError as error:
         return without(machine, error)
     if os.statvfs(there).f_flag & getattr(os, "ST_NOEXEC", 0):
-        return problem(
-            f"{what}, on a file system that is mounted noexec: libraries in it cannot be loaded",
-            f"Name a folder on another file system in {CACHE_VARIABLE}.",
-        )
+        told = f"{what}, on a file system that is mounted noexec: libraries in it cannot be loaded"
+        return problem(told, f"Name a folder on another file system in {CACHE_VARIABLE}.")
     return ok(what)
 
 

@@ -67,10 +67,8 @@ class Probe:
             answer = self.refuse(machine, error)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-            answer = warning(
-                f"unknown, because the probe failed: {reason}",
-                "If no other line explains it, report it with what --json writes.",
-            )
+            advice = "If no other line explains it, report it with what --json writes."
+            answer = warning(f"unknown, because the probe failed: {reason}", advice)
         return None if answer is None else Finding(self.area, self.name, *astuple(answer))
 
 

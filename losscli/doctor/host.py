@@ -53,10 +53,8 @@ def limits(machine: Machine) -> Observation:
     if files != resource.RLIM_INFINITY and files < LEAST_OPEN_FILES:
         parts.append(f"`ulimit -n` limits open files to {files}")
     if parts:
-        return warning(
-            "; ".join(parts),
-            f"Set `ulimit -v unlimited -d unlimited -n {LEAST_OPEN_FILES}` in the shell.",
-        )
+        advice = f"Set `ulimit -v unlimited -d unlimited -n {LEAST_OPEN_FILES}` in the shell."
+        return warning("; ".join(parts), advice)
     return ok(f"{files} open files, no limit of memory")
 
 
@@ -79,10 +77,8 @@ def frequency(machine: Machine) -> Observation:
     if found is None:
         return ok("no governor is shown, as in most virtual machines")
     if found != "performance":
-        return warning(
-            f"{found}: the CPU's clock follows the load, so that short runs are slower",
-            "As root: `cpupower frequency-set -g performance`.",
-        )
+        told = f"{found}: the CPU's clock follows the load, so that short runs are slower"
+        return warning(told, "As root: `cpupower frequency-set -g performance`.")
     return ok(found)
 
 
@@ -101,12 +97,9 @@ def others(machine: Machine) -> Observation:
 
 def memory_allocator(machine: Machine) -> Observation:
     """Check whether measuring processes can keep freed memory."""
-    why = allocator.unsettable()
-    if why:
-        return warning(
-            f"times on a CPU include page faults of temporaries: {why}",
-            "Use a system with glibc, and unset LD_PRELOAD.",
-        )
+    if why := allocator.unsettable():
+        advice = "Use a system with glibc, and unset LD_PRELOAD."
+        return warning(f"times on a CPU include page faults of temporaries: {why}", advice)
     return ok("glibc; processes that measure keep freed memory")
 
 
@@ -118,10 +111,8 @@ def isolation(machine: Machine) -> Observation:
     lacks = [*missing(reached), *filter(None, [answer.get("error")])]
     if not lacks:
         return ok("judge can isolate files in full; --isolation tries it")
-    return warning(
-        f"judge cannot isolate: {', '.join(lacks)}; reached: {', '.join(reached)}",
-        f"To judge files that you do not trust, {advice(lacks)}",
-    )
+    told = f"judge cannot isolate: {', '.join(lacks)}; reached: {', '.join(reached)}"
+    return warning(told, f"To judge files that you do not trust, {advice(lacks)}")
 
 
 def advice(lacks: Iterable[str]) -> str:
