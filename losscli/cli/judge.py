@@ -76,14 +76,10 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 )
 @option("--reference", metavar="FILE", help="Judge against the Model in FILE, in float64.")
 @option(
-    "--call",
-    metavar="EXPRESSION",
-    help="Call it by this expression: 'fused(input, target)[0]'.",
+    "--call", metavar="EXPRESSION", help="Call it by this expression: 'fused(input, target)[0]'."
 )
 @option(
-    "--arguments",
-    metavar="NAMES",
-    help="Order of the operands, as target,input; else by name.",
+    "--arguments", metavar="NAMES", help="Order of the operands, as target,input; else by name."
 )
 @option(
     "--device",
@@ -127,14 +123,10 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
     help="Judge only the jobs that have no verdict in FILE or are NOT JUDGED; append to FILE.",
 )
 @options.number_option(
-    "--workers",
-    "Build and check N files at once, by default as many as cores and memory allow.",
+    "--workers", "Build and check N files at once, by default as many as cores and memory allow."
 )
 @option(
-    "--on",
-    type=_engine,
-    metavar="ENGINE",
-    help="Judge on a Ray cluster: ray or ray://HOST:PORT.",
+    "--on", type=_engine, metavar="ENGINE", help="Judge on a Ray cluster: ray or ray://HOST:PORT."
 )
 @switch("--no-cache", help="Judge again what was judged before.")
 @switch("--strict", help="Exit with 1 for RIGHT WITHIN LIMITS too.")

@@ -98,16 +98,13 @@ def command(
     from losscli.verify.pool import Pool, processes_for, seconds_of, seconds_of_checks
     from losscli.verify.runner import libraries_of, plan, plan_id, possible
     from losscli.verify.shrink import Shrinker
+    from losscli.views.phrases import count
 
     if dry_run:
-        from losscli.verify.needed_memory import bytes_to_verify, choose_fitting
-
-        print_cases(config, device, bytes_to_verify, choose_fitting, memory.free_bytes(device))
+        print_cases(config, device, memory.free_bytes(device))
         jobs = plan(config, device, checks=checks)
         emit(duration(seconds_of_checks(jobs, device)))
         if checks:
-            from losscli.views.phrases import count
-
             emit(f"--check {','.join(checks)}: {count(sum(map(len, jobs)), 'check')} to run")
         return EXIT_OK
 
