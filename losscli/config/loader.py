@@ -20,23 +20,16 @@ MERGED = {"inputs", "timing"}
 """Keys whose mappings merge with the parent's, key by key."""
 
 
-def shipped_directory() -> Path:
-    """Return the shipped configs' folder."""
-    return shipped("the configs", "configs")
-
-
 def shipped_configs() -> dict[str, Path]:
     """Return the shipped configs by name, sorted."""
-    return {path.stem: path for path in sorted(shipped_directory().glob("*.yaml"))}
+    return {path.stem: path for path in sorted(shipped("the configs", "configs").glob("*.yaml"))}
 
 
 def load_config(path: str | None, overrides: Mapping[str, object]) -> Config:
-    """Load a config file and apply the command line; a ConfigError names file, line and column.
+    """Load a config file or a shipped one; a ConfigError names file, line and column.
 
-    Args:
-        path: a file, or a shipped config's name with or without ``.yaml``. None is the default.
-        overrides: validated fields of Config that replace the file's. ``losses`` holds names, which
-            keep the file's parameters; ``seed`` is the seed.
+    ``overrides`` are validated fields that replace the file's: ``losses`` holds names, which keep
+    the file's parameters, and ``seed`` is that of the inputs.
     """
     return load(path, overrides)[0]
 
@@ -89,7 +82,7 @@ def _tables(node: Located, problems: Problems) -> list[Keys]:
             node.fail(f"expected a list of tables such as {example}, found {node.describe()}.")
         for item in node.value:
             with problems.caught():
-                known = dict.fromkeys(TABLE_KEYS, _as_written)
+                known = dict.fromkeys(TABLE_KEYS, lambda node: node)
                 keys = read_mapping(item, f"a table such as {example}", known)
                 if "title" not in keys:
                     item.fail(f"a table has no title. Add one, as in {example}.")
@@ -124,7 +117,7 @@ def _find(name: str, *candidates: Path) -> Path:
 def _follow(file: Path, children: tuple[Path, ...], problems: Problems) -> Keys:
     root, known = read(file), (EXTENDS, TABLES, *FIELDS)
     with problems.caught():
-        read_mapping(root, "a mapping of keys", dict.fromkeys(known, _as_written))
+        read_mapping(root, "a mapping of keys", dict.fromkeys(known, lambda node: node))
     found = root.value if isinstance(root.value, dict) else {}
     keys = {key: value for key, value in found.items() if key in known}
     if (extends := keys.pop(EXTENDS, None)) is not None:
@@ -132,10 +125,6 @@ def _follow(file: Path, children: tuple[Path, ...], problems: Problems) -> Keys:
             parent = _parent(extends, file, children)
             return _over(_follow(parent, (*children, file), problems), keys)
     return keys
-
-
-def _as_written(item: Located) -> Located:
-    return item
 
 
 def _parent(extends: Located, file: Path, children: tuple[Path, ...]) -> Path:

@@ -116,7 +116,7 @@ class Scene:
             "lasting": self.lasting,
             "lock": str(lock),
             "cache": str(locks.parent),
-            "devices": [path for name in DEVICES if os.path.exists(path := f"/dev/{name}")],
+            "devices": [node for name in DEVICES if os.path.exists(node := f"/dev/{name}")],
             "numbers": {name: kernel.number(name) for name in kernel.NUMBERS},
             "open files": limits.OPEN_FILES,
             "memory": MEMORY_BYTES,
