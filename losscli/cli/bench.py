@@ -16,7 +16,6 @@ from click.core import ParameterSource
 
 from losscli.cases.axes import CACHES, HOST, MODES
 from losscli.cli import options
-from losscli.cli.completion import OneOf
 from losscli.cli.ranks import arrange, facts_of, load, ranks_of_config_option, run_in_ranks
 from losscli.cli.variables import option, switch
 from losscli.config.fields import check_processes
@@ -47,11 +46,8 @@ _time_option = partial(option, type=parse_seconds, metavar="TIME")
     metavar="FRACTION",
     help="Stop when each median's interval is within FRACTION.",
 )
-@option(
-    "--cache",
-    type=OneOf("cache", CACHES),
-    metavar="STATE",
-    help=f"Time with a {' or a '.join(CACHES)} cache.",
+@options.named_option(
+    *("--cache", CACHES), f"Time with a {' or a '.join(CACHES)} cache.", metavar="STATE"
 )
 @options.named_axis("--mode", "mode", "mode", MODES)
 @option(

@@ -7,7 +7,7 @@ import click
 
 from losscli.build.targets import BENCH, Target, benchmarking, production
 from losscli.cli.completion import DEVICES, OneOf
-from losscli.cli.options import examples, loss_axis
+from losscli.cli.options import examples, loss_axis, named_option
 from losscli.cli.variables import option, switch
 from losscli.cli.verify import DEFAULT_CONFIG
 from losscli.console.notes import note
@@ -24,12 +24,10 @@ CONFIGS = {"bench": None, "verify": DEFAULT_CONFIG}
 
 
 @click.command(name="build")
-@option(
-    "--device",
-    type=OneOf("device", DEVICES),
+@named_option(
+    *("--device", DEVICES, "Build for auto, cpu or cuda; auto includes CUDA if torch sees a GPU."),
     default="auto",
     show_default=True,
-    help="Build for auto, cpu or cuda; auto includes CUDA if torch sees a GPU.",
 )
 @loss_axis(
     "Build the kernels of loss NAME alone; all (elementwise), weighted, rows and linear are groups."

@@ -69,11 +69,7 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 
 @click.command("judge")
 @click.argument("files", nargs=-1, metavar="FILE...")
-@option(
-    "--loss",
-    type=OneOf("loss", EVERY_LOSS),
-    help="Judge against this loss of `losscli list losses`.",
-)
+@options.named_option("--loss", EVERY_LOSS, "Judge against this loss of `losscli list losses`.")
 @option("--reference", metavar="FILE", help="Judge against the Model in FILE, in float64.")
 @option(
     "--call", metavar="EXPRESSION", help="Call it by this expression: 'fused(input, target)[0]'."
@@ -89,10 +85,9 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 )
 @options.axis("--size", "sizes", "SIZE", parse_size, "Time at size SIZE: 1024x1024 or 32K.")
 @options.named_axis("--dtype", "dtypes", "dtype", DTYPES)
-@option(
-    "--reduction",
-    type=OneOf("reduction", REDUCTIONS),
-    help=f"Reduction: {', '.join(REDUCTIONS)}; by default all that it takes.",
+@options.named_option(
+    *("--reduction", REDUCTIONS),
+    f"Reduction: {', '.join(REDUCTIONS)}; by default all that it takes.",
 )
 @options.axis(
     "--param", "parameters", "NAME=VALUE", _parameter, "Set a parameter of the loss: beta=0.5."
@@ -130,11 +125,7 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 )
 @switch("--no-cache", help="Judge again what was judged before.")
 @switch("--strict", help="Exit with 1 for RIGHT WITHIN LIMITS too.")
-@option(
-    "--format",
-    type=OneOf("format", FORMATS),
-    help="Write table, json or jsonl, the default with --jobs.",
-)
+@options.named_option("--format", FORMATS, "Write table, json or jsonl, the default with --jobs.")
 @options.output_option
 @options.examples(
     "losscli judge my_kernel.py",

@@ -77,10 +77,14 @@ def examples(*lines: str, after: str = "") -> Decorator:
     return add
 
 
+def named_option(flag: str, candidates: Iterable[str], help: str, **more: Any) -> Decorator:
+    """Return an option that takes one of a few names; errors name it as the flag."""
+    return option(flag, type=OneOf(flag.removeprefix("--"), candidates), help=help, **more)
+
+
 def format_option(formats: Sequence[str], help: str) -> Decorator:
     """Return --format, whose default is the first format."""
-    kind = OneOf("format", formats)
-    return option("--format", type=kind, default=formats[0], help=help)
+    return named_option("--format", formats, help, default=formats[0])
 
 
 def device_option(verb: str = "Run on device NAME", **more: Any) -> Decorator:
