@@ -129,5 +129,4 @@ def _show_kernels(logs: Sequence[str]) -> None:
         spills += any(spilled)
     answer = Sentence(f"{len(kernels)} kernels, {spills} of them spill registers")
     headers = ("kernel", "architecture", "registers", "shared", "stack")
-    table = Table((*headers, "spill stores", "spill loads"), rows)
-    emit("\n" + text((answer, table)))
+    emit("\n" + text((answer, Table((*headers, "spill stores", "spill loads"), rows))))

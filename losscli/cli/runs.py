@@ -103,8 +103,7 @@ def _list(names: Sequence[str], format: str, output: Path | None) -> None:
             keys.remove("problem")
         rows = [["" if run[key] is None else str(run[key]) for key in keys] for run in runs]
         least = ("commit", "device", "cases", "created")
-        table = Table(keys, rows, align=["left"] * len(keys), least=least)
-        emit(text((table,), width()))
+        emit(text((Table(keys, rows, align=["left"] * len(keys), least=least),), width()))
 
 
 def _describe(name: str, path: Path) -> dict[str, object]:

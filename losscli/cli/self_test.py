@@ -142,8 +142,7 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
             chosen = [each.job(resolved) for each in files if each.needs_gpu == bool(gpus)]
             # Untimed files come first: their processes yield the cores.
             chosen.sort(key=lambda job: job.timed)
-            pool = LocalPool(gpus=gpus, notify=note)
-            with closing(judge_batch(chosen, pool)) as verdicts:
+            with closing(judge_batch(chosen, LocalPool(gpus=gpus, notify=note))) as verdicts:
                 yield from verdicts
 
     found: list[Judged] = []

@@ -100,8 +100,7 @@ def _make_namespace(scene: Scene) -> str:
             os._exit(0)
         except OSError as error:
             os._exit(error.errno or 1)
-    refused = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if refused:
+    if refused := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
         raise OSError(refused, os.strerror(refused))
     return "it is root there"
 

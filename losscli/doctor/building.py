@@ -131,10 +131,9 @@ def _trial(machine: Machine, target: Target) -> str:
 
 
 def _run(plan: Plan, work: Path) -> str:
-    environ = {**os.environ, "LC_ALL": "C"}
     for step, command in plan.commands(plan.target.name):
         try:
-            done = run(command, cwd=work, env=environ, timeout=TRIAL_SECONDS)
+            done = run(command, cwd=work, env={**os.environ, "LC_ALL": "C"}, timeout=TRIAL_SECONDS)
         except subprocess.TimeoutExpired:
             return f"a few lines take longer than {TRIAL_SECONDS} s"
         except OSError as error:

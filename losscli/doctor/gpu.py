@@ -64,8 +64,7 @@ def monitoring(machine: Machine) -> Observation:
         parts.append(f"{read['celsius'][-1]:.0f} °C")
     if "watts" in read:
         parts.append(f"{read['watts'][-1]:.0f} W")
-    reasons = read.get("throttle_reasons", [])
-    if reasons:
+    if reasons := read.get("throttle_reasons"):
         advice = "Let it cool down, look at its power supply, or wait for other programs to end."
         return warning(f"{', '.join(parts)}; throttled: {', '.join(reasons)}", advice)
     return ok(", ".join([*parts, "not throttled"]))

@@ -28,7 +28,6 @@ OTHER_NEEDS = {
     "files": "use a kernel with Landlock (5.13 or newer)",
     "system calls": "use a kernel with filters of seccomp",
 }
-_MEMORY_LIMITS = {"ulimit -v": "RLIMIT_AS", "ulimit -d": "RLIMIT_DATA"}
 
 
 def memory(machine: Machine) -> Observation:
@@ -45,9 +44,8 @@ def memory(machine: Machine) -> Observation:
 def limits(machine: Machine) -> Observation:
     """Check the shell's resource limits."""
     parts = []
-    for name, which in _MEMORY_LIMITS.items():
-        most = resource.getrlimit(getattr(resource, which))[0]
-        if most != resource.RLIM_INFINITY:
+    for name, which in (("ulimit -v", resource.RLIMIT_AS), ("ulimit -d", resource.RLIMIT_DATA)):
+        if (most := resource.getrlimit(which)[0]) != resource.RLIM_INFINITY:
             parts.append(f"`{name}` limits memory to {format_bytes(most)}")
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if files != resource.RLIM_INFINITY and files < LEAST_OPEN_FILES:
