@@ -42,10 +42,7 @@ def numbers() -> list[int]:
 
 
 def end_at_once(*_: object) -> None:
-    """End the program with one line: nothing is measured yet, so nothing is lost.
-
-    Only the command prints it, not its `judge-job` processes, and only the first rank.
-    """
+    """End the program with one line: nothing is measured yet, so nothing is lost."""
     _kill_processes()
     is_other_rank = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0"
     if sys.argv[1:2] != ["judge-job"] and not is_other_rank:

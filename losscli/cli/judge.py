@@ -216,7 +216,6 @@ def command(
 def _pool(
     engine: Address | str | None, workers: int | None, device: str | None, *, cached: bool
 ) -> JudgePool:
-    """Return the judges of this machine for a device's jobs, or those of a Ray cluster."""
     if engine is None:
         from losscli.judge.pool import LocalPool, usable_gpus
 

@@ -16,10 +16,7 @@ Read = Callable[[str], tuple[object, ...]]
 
 
 def parse_filter(text: str) -> Filter:
-    """Parse comma-separated conditions that must all hold: ``AXIS=VALUE`` or ``AXIS!=VALUE``.
-
-    ``|`` separates alternatives; names and table titles may contain ``*`` and ``?``.
-    """
+    """Parse conditions that must all hold; ``|`` separates the alternatives of one."""
     return tuple(_condition(part.strip(), text) for part in text.split(","))
 
 

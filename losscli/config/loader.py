@@ -139,7 +139,6 @@ def _parent(extends: Located, file: Path, children: tuple[Path, ...]) -> Path:
 
 
 def _over(parent: Keys, child: Keys) -> Keys:
-    """Merge a child's keys over its parent's."""
     merged = {**parent, **child}
     for key in MERGED & parent.keys() & child.keys():
         below, above = parent[key].value, child[key].value

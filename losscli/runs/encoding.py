@@ -51,10 +51,7 @@ class RecordError(ValueError):
 
 
 def read_json(kind: type[T], text: bytes) -> T:
-    """Return the record, or list of records; RecordError for a bad field, UNREADABLE for bad JSON.
-
-    Names that earlier versions wrote are read too.
-    """
+    """Return the record or records; RecordError for a bad field, UNREADABLE for bad JSON."""
     if former_names.are_in(text):
         return read_value(kind, former_names.updated(msgspec.json.decode(text)))
     with _record_errors(kind):

@@ -21,11 +21,7 @@ _ATTACHED = re.compile(rf"--({_OF_PART})=|-o.|LOSSCLI_(BENCH|VERIFY)_({_OF_PART.
 
 
 def merge(runs: Mapping[str, Run], *, mixed: bool = False) -> Run:
-    """Return the run of these shards, by name; if incomplete, it lists its shards.
-
-    ``mixed`` accepts different machines; times then name theirs. UsageError if they are not
-    different shards of one run of one losscli.
-    """
+    """Return the run of these shards, by name; UsageError if they are not those of one run."""
     for name, run in runs.items():
         _check_part(name, run)
     runs = dict(sorted(runs.items(), key=lambda item: min(_numbers(item[1]))))

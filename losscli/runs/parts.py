@@ -18,7 +18,6 @@ class Part:
     count: int
 
     def __str__(self) -> str:
-        """Return ``3/16``."""
         return f"{self.number}/{self.count}"
 
 
@@ -42,11 +41,7 @@ def deal(
     case: Callable[[Item], object],
     seconds: Callable[[Item], float],
 ) -> list[Item]:
-    """Return the items of a shard, in order; the same everywhere. A case's items stay together.
-
-    The longest case is assigned first, always to the shard with the least work. UsageError if this
-    shard is empty.
-    """
+    """Return the items of a shard, in order; the same everywhere. A case's items stay together."""
     items = list(items)
     cases = grouped(items, case)
     taken = {key: sum(map(seconds, of_case)) for key, of_case in cases.items()}

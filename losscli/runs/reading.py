@@ -22,10 +22,7 @@ _Fields = dict[str, msgspec.Raw]
 
 
 def read_run(path: Path, kind: Kind) -> Run:
-    """Return the run in a file, without an incomplete last line of JSONL.
-
-    UsageError if it is missing, not losscli's, of another kind, or of a later version.
-    """
+    """Return the run in a file, without an incomplete last line; UsageError for any other file."""
     return run_of(path, data_of(path), kind)
 
 
