@@ -118,7 +118,6 @@ def command(
             _ask_to_overwrite(saved, resume)
         unfinished = options.hold(output, saved, kind="bench", resume=resume)
 
-    # Whatever follows needs torch, or takes long to import: an error above answers at once.
     device = load(config, place, list_cases=list_cases, dry_run=dry_run)
     from losscli.bench import plan as planning
     from losscli.bench.processes import Processes, environment

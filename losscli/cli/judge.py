@@ -167,7 +167,6 @@ def command(
     fields = _fields(**given)
     options.hold(output)
 
-    # What follows takes long to import: an error above answers at once.
     from losscli.cli.running import follow
     from losscli.judge.batch import judge_batch, read_finished, read_job
     from losscli.judge.verdict_cache import user_verdicts

@@ -81,7 +81,6 @@ def command(
     if place:
         return _checks_of_ranks(place, device, **report)
 
-    # Whatever follows needs torch: an error above answers at once.
     from losscli.cli.running import begin, run_jobs
     from losscli.machine.devices import resolve_device
 

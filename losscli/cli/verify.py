@@ -86,7 +86,6 @@ def command(
     if not (list_cases or dry_run):
         options.hold(output, kind="verify")
 
-    # Whatever follows needs torch, or takes long to import: an error above answers at once.
     device = load(config, place, list_cases=list_cases, dry_run=dry_run)
     from losscli.cli.dry_run import duration, print_cases
     from losscli.cli.running import begin, run_jobs

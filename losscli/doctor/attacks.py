@@ -252,7 +252,7 @@ class Attack(NamedTuple):
     attempt: Callable[[Scene], str | None]
     """Returns what it reached; an empty string, None or an exception means nothing."""
     outcome: str = ""
-    """The scene's property with the outcome, if the attempt cannot tell."""
+    """What tells the outcome, if the attempt cannot: ``victim_ended``, ``received`` or ``left``."""
     alone: bool = False
     """Whether the attempt may end its worker."""
     on_cuda: bool = True

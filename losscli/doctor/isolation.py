@@ -124,26 +124,17 @@ class Scene:
         }
 
     def outcome(self, attack: Attack) -> str:
-        """Return the outcome of an attack that cannot tell by itself."""
-        return str(getattr(self, attack.outcome)) if attack.outcome else ""
-
-    @property
-    def victim_ended(self) -> str:
-        """How the other process ended, or an empty string."""
-        code = self.victim.poll()
-        return "" if code is None else f"it ended {how_ended(code)}"
-
-    @property
-    def received(self) -> str:
-        """What arrived by UDP."""
-        with suppress(OSError):
-            return str(self.udp.socket.recv(16).decode())
+        """Return the outcome of an attack that cannot tell by itself, or an empty string."""
+        match attack.outcome:
+            case "victim_ended":
+                code = self.victim.poll()
+                return "" if code is None else f"it ended {how_ended(code)}"
+            case "received":
+                with suppress(OSError):
+                    return str(self.udp.socket.recv(16).decode())
+            case "left":
+                return ", ".join(path for path in self.lasting if os.path.exists(path))
         return ""
-
-    @property
-    def left(self) -> str:
-        """The files that a worker left for the next one."""
-        return ", ".join(path for path in self.lasting if os.path.exists(path))
 
 
 @contextmanager
