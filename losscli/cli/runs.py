@@ -189,10 +189,11 @@ def _merged_format(format: str, output: Path | None) -> str:
     if output is None or not is_replaceable(output):
         return "json"
     if output.suffix not in (".json", SUFFIX):
-        raise UsageError(
-            f"-o '{output}' ends in neither .json nor .jsonl, which a merged record is written as. "
-            "Name such a file; `losscli report` and `losscli export` write it as something else."
+        said = (
+            f"-o '{output}' ends in neither .json nor .jsonl, which a merged record is written as."
         )
+        others = "`losscli report` and `losscli export` write it as something else."
+        raise UsageError(f"{said} Name such a file; {others}")
     return output.suffix.removeprefix(".")
 
 

@@ -81,8 +81,7 @@ class Machine:
     @property
     def hidden_gpus(self) -> str:
         """Advice, if a variable may hide GPUs."""
-        given = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if given is None:
+        if (given := os.environ.get("CUDA_VISIBLE_DEVICES")) is None:
             return ""
         return f"CUDA_VISIBLE_DEVICES is '{given}' and may hide GPUs: unset it, or name others."
 

@@ -68,27 +68,23 @@ def _check_part(name: str, run: Run) -> None:
     if not run.parts:
         said = f"{name} is a whole run, measured without --part. {ONE_RUN}"
         raise UsageError(f"{said}; `losscli compare` compares whole runs.")
+    part = f"part {', '.join(run.parts)}"
     if run.unfinished:
         resume = f"Finish it with --resume {name}, or run" if run.kind == "bench" else "Run"
+        said = f"{name} was interrupted, or stopped at a failure"
         raise UsageError(
-            f"{name} was interrupted, or stopped at a failure: it does not have all results of "
-            f"{_parts(run)}. {resume} the part again."
+            f"{said}: it does not have all results of {part}. {resume} the part again."
         )
-    if len(run.results) != run.result_count:
-        raise UsageError(
-            f"{name} is damaged: it has {len(run.results)} results of {_parts(run)}, and says that "
-            f"it has {run.result_count}. Copy the file again, or run the part again."
-        )
+    if (count := len(run.results)) != run.result_count:
+        said = f"it has {count} results of {part}, and says that it has {run.result_count}"
+        advice = "Copy the file again, or run the part again."
+        raise UsageError(f"{name} is damaged: {said}. {advice}")
     if twice := next((part for part in run.parts if run.parts.count(part) > 1), ""):
         raise UsageError(f"{name} says twice that it has part {twice}. Merge the parts again.")
 
 
 def _numbers(run: Run) -> list[int]:
     return [parse_part(part).number for part in run.parts]
-
-
-def _parts(run: Run) -> str:
-    return f"part {', '.join(run.parts)}"
 
 
 def _check_alike(base: str, first: Run, name: str, run: Run) -> None:
