@@ -16,8 +16,7 @@ PREFIX = "LOSSCLI"
 FOR_ALL = ("device", "quiet", "debug")
 """Options that have a variable for all commands too, such as LOSSCLI_DEVICE."""
 EXCEPT = {("build", "device")}
-"""Options with other values than in other commands, which only have their own variable: `losscli
-build` takes no ``cuda:1``."""
+"""Options with other values than in other commands: `losscli build` takes no ``cuda:1``."""
 
 
 class Option(click.Option):

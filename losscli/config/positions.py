@@ -7,7 +7,7 @@ is eight. So only its parser is used, and scalars follow the core schema of YAML
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn, TypeVar, Union
@@ -123,10 +123,9 @@ def excerpt(file: Path, line: int | None, column: int | None) -> list[str]:
     """Return a file's line and a caret under the column, or nothing."""
     if line is None or column is None:
         return []
-    try:
+    lines: list[str] = []
+    with suppress(OSError):
         lines = read_bytes(file, CONFIG_BYTES).decode("utf-8-sig", "replace").splitlines()
-    except OSError:
-        return []
     if line > len(lines):  # the end of the file
         return []
     begin = max(0, column - 1 - _EXCERPT // 2)
