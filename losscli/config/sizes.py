@@ -7,7 +7,8 @@ from losscli.errors import UsageError
 from losscli.losses import Shape
 
 LARGEST_EXPONENT = 44
-"""2 to this are the most elements of one tensor; a larger size is a typing error."""
+LARGEST = 2**LARGEST_EXPONENT
+"""Most elements of one tensor; a larger size is a typing error."""
 MOST_DIMENSIONS = 64
 """PyTorch's limit."""
 
@@ -66,6 +67,6 @@ def _extent(part: str, text: str) -> int:
 
 
 def _plausible(shape: Shape, text: str) -> Shape:
-    if math.prod(max(extent, 1) for extent in shape) > 2**LARGEST_EXPONENT:
+    if math.prod(max(extent, 1) for extent in shape) > LARGEST:
         raise UsageError(f"'{text}' has more than 2^{LARGEST_EXPONENT} elements.")
     return shape

@@ -45,8 +45,8 @@ class Journal:
         """Write the header of ``run`` and its results so far, as unfinished; see `journal_of`."""
         self.path = journal_path(output)
         with writing(self.path, f"Choose another {_option(name)}."):
-            header = replace(run.header, unfinished=True)
-            records = [header.to_json(), *(result.to_json() for result in run.results)]
+            header = replace(run, unfinished=True).to_json()
+            records = [header, *header.pop("results")]
             replace_file(self.path, (f"{json_line(record)}\n".encode() for record in records))
             self._file: TextIO = self.path.open("a", encoding="utf-8")
 

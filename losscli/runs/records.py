@@ -279,11 +279,6 @@ class Run(Header, frozen=True, kw_only=True):
         """Return the results of a kind."""
         return [result for result in self.results if isinstance(result, kind)]
 
-    @property
-    def header(self) -> Header:
-        """The run without its results."""
-        return Header(**{name: getattr(self, name) for name in Header.__struct_fields__})
-
     def to_json(self) -> dict[str, Any]:
         """Return the JSON record."""
         record = super().to_json()
