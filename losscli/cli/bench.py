@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from functools import cache as cache_calls
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -151,7 +150,7 @@ def command(
     if unfinished:
         run, tasks = _resume(unfinished, run, tasks)
 
-    notify = cache_calls(note)
+    notify = cache(note)  # tells each once
     report |= {"output": output, "saved": saved, "columns": config.columns}
     report["weights"] = [planning.seconds_of(task) for task in tasks]
     report["guess"] = min(planning.seconds_of_all(tasks), config.budget)

@@ -9,7 +9,7 @@ import re
 import signal
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple
 
 Scene = Mapping[str, Any]
@@ -188,10 +188,8 @@ def _keep_descriptors(scene: Scene) -> str:
     """Look for open files besides three streams, the channel, operands and results."""
     found = []
     for name in os.listdir("/proc/self/fd"):
-        try:
+        with suppress(OSError):  # the folder's own, which is closed by now
             found.append(os.readlink(f"/proc/self/fd/{name}"))
-        except OSError:  # the folder's own, which is closed by now
-            continue
     return "" if len(found) <= 6 else ", ".join(sorted(found))
 
 

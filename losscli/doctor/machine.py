@@ -127,25 +127,21 @@ class Machine:
     @cached_property
     def gpu_state(self) -> dict[str, str] | None:
         """nvidia-smi's facts about the GPU, or None."""
-        rows = _rows("gpu", GPU_FIELDS) or []
-        return next((row for row in rows if self._is_ours(row["uuid"])), None)
+        return next(iter(self._rows("gpu", GPU_FIELDS) or ()), None)
 
     @cached_property
     def gpu_processes(self) -> list[dict[str, str]] | None:
         """nvidia-smi's processes on the GPU, or None."""
-        rows = _rows("compute-apps", PROCESS_FIELDS)
-        return rows and [row for row in rows if self._is_ours(row["gpu_uuid"])]
+        return self._rows("compute-apps", PROCESS_FIELDS)
 
-    def _is_ours(self, name: str) -> bool:
+    def _rows(self, of: str, fields: str) -> list[dict[str, str]] | None:
+        """Return nvidia-smi's rows of the GPU, whose UUID is the first field, or None."""
+        text = printed(["nvidia-smi", f"--query-{of}={fields}", "--format=csv,noheader,nounits"])
+        if text is None:
+            return None
         ours = [gpu.uuid for gpu in self.driver.gpus if gpu.name == self.device]
         if self.torch:  # which may differ from the driver in a partition
             ours.append(self.torch.uuid)
-        return any(uuid and uuid in name for uuid in ours)
-
-
-def _rows(of: str, fields: str) -> list[dict[str, str]] | None:
-    text = printed(["nvidia-smi", f"--query-{of}={fields}", "--format=csv,noheader,nounits"])
-    if text is None:
-        return None
-    rows, names = csv.reader(text.splitlines(), skipinitialspace=True), fields.split(",")
-    return [dict(zip(names, row, strict=True)) for row in rows if len(row) == len(names)]
+        rows, names = csv.reader(text.splitlines(), skipinitialspace=True), fields.split(",")
+        facts = (dict(zip(names, row, strict=True)) for row in rows if len(row) == len(names))
+        return [row for row in facts if any(uuid and uuid in row[names[0]] for uuid in ours)]
