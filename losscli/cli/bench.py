@@ -23,7 +23,7 @@ from losscli.console.notes import has_status, note, say
 from losscli.console.streams import emit
 from losscli.errors import EXIT_OK, UsageError
 from losscli.ranks.place import is_silent
-from losscli.runs.parts import WHOLE, Part, deal
+from losscli.runs.parts import Part, deal
 from losscli.runs.saved import check_run_name, prepare
 from losscli.units import parse_fraction, parse_seconds
 
@@ -146,7 +146,7 @@ def command(
     run = begin(
         "bench", device, plan=planning.plan_id(tasks), part=part, excluded=left_out, facts=found
     )
-    tasks = deal(tasks, part or WHOLE, case=lambda task: task.case, seconds=planning.seconds_of)
+    tasks = deal(tasks, part, case=lambda task: task.case, seconds=planning.seconds_of)
     if unfinished:
         run, tasks = _resume(unfinished, run, tasks)
 

@@ -18,7 +18,7 @@ from losscli.console.streams import emit
 from losscli.errors import EXIT_OK, UsageError
 from losscli.implementations import is_own
 from losscli.machine.devices import let_threads_sleep
-from losscli.runs.parts import WHOLE, Part, deal
+from losscli.runs.parts import Part, deal
 
 DEFAULT_CONFIG = "smoke.yaml"
 """Covers every loss, reduction and dtype, unlike the default of `losscli bench`."""
@@ -115,7 +115,7 @@ def command(
     jobs = plan(config, device, free_of, checks)
     left_out = excluded(config, device)
     run = begin("verify", device, plan=plan_id(jobs), part=part, excluded=left_out, facts=facts)
-    jobs = deal(jobs, part or WHOLE, case=lambda job: job.case, seconds=seconds_of)
+    jobs = deal(jobs, part, case=lambda job: job.case, seconds=seconds_of)
     free = free_of(device)
     needed = libraries_of(jobs, device, free)
     report |= {"output": output, "weights": list(map(len, jobs))}

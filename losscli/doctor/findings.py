@@ -78,7 +78,6 @@ class Examination(CommandRecord, frozen=True, kw_only=True):
     kind: Literal["doctor"] = "doctor"
     asked_device: str
     device: str
-    """The examined device: ``cuda:0``."""
     results: Sequence[Finding]
 
     derived: ClassVar[Mapping[str, str]] = {"device": "usable", "usable": "counts"}

@@ -21,9 +21,6 @@ class Part:
         return f"{self.number}/{self.count}"
 
 
-WHOLE = Part(1, 1)
-
-
 def parse_part(text: str) -> Part:
     """Parse a shard such as ``3/16``; UsageError if the text is not a shard."""
     match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text.strip())
@@ -36,13 +33,15 @@ def parse_part(text: str) -> Part:
 
 def deal(
     items: Iterable[Item],
-    part: Part,
+    part: Part | None,
     *,
     case: Callable[[Item], object],
     seconds: Callable[[Item], float],
 ) -> list[Item]:
     """Return the items of a shard, in order; the same everywhere. A case's items stay together."""
     items = list(items)
+    if part is None:
+        return items
     cases = grouped(items, case)
     taken = {key: sum(map(seconds, of_case)) for key, of_case in cases.items()}
     loads = [0.0] * part.count

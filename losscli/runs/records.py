@@ -68,9 +68,7 @@ class BenchResult(Record, frozen=True):
     error: Error = Error()
     table: str = ""
     mode: Mode = DEVICE
-    """How it was called and timed: ``device``, ``graph`` or ``host``."""
     cache: Cache = COLD
-    """The state of the caches before each sample: ``cold`` or ``warm``."""
     conditions: Mapping[str, Any] = {}
     """Flat conditions of the machine while sampling; empty if nothing was sampled."""
     ranks: tuple[OfRank, ...] = ()
