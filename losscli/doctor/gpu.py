@@ -60,10 +60,8 @@ def monitoring(machine: Machine) -> Observation:
         most = finite((machine.gpu_state or {}).get("clocks.max.sm", ""))
         of = f" of {most:.0f}" if most else ""
         parts.append(f"{read['sm_clock_hz'][-1] / 1e6:.0f}{of} MHz")
-    if "celsius" in read:
-        parts.append(f"{read['celsius'][-1]:.0f} °C")
-    if "watts" in read:
-        parts.append(f"{read['watts'][-1]:.0f} W")
+    units = (("celsius", "°C"), ("watts", "W"))
+    parts += [f"{read[key][-1]:.0f} {unit}" for key, unit in units if key in read]
     if reasons := read.get("throttle_reasons"):
         advice = "Let it cool down, look at its power supply, or wait for other programs to end."
         return warning(f"{', '.join(parts)}; throttled: {', '.join(reasons)}", advice)
