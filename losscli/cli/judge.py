@@ -51,12 +51,11 @@ def _memory(text: str) -> int:
 def _engine(text: str) -> Address | str:
     if text == _RAY:
         return text
-    name, found, address = text.partition("://")
-    if name != _RAY or not found:
+    if not text.startswith("ray://"):
         raise UsageError(f"unknown engine '{text}'. Write ray or ray://HOST:PORT.")
     from losscli.judge.ray_cluster import client_address
 
-    return client_address(address)
+    return client_address(text.removeprefix("ray://"))
 
 
 def _parameter(text: str) -> tuple[tuple[str, float]]:

@@ -10,9 +10,10 @@ import click
 from losscli.cli import options
 from losscli.cli.completion import OneOf, listed
 from losscli.cli.variables import switch
+from losscli.config.fields import check_name
 from losscli.console.notes import note, say
 from losscli.console.streams import emit
-from losscli.errors import UnfitError, UsageError, unknown
+from losscli.errors import UnfitError, UsageError
 from losscli.render.output import width
 from losscli.render.text import text
 from losscli.runs.files import holder_of, is_replaceable
@@ -216,6 +217,4 @@ def _remove(names: Sequence[str]) -> None:
 def _find(name: str) -> Path:
     if not (runs := _runs()):
         raise UsageError(f"there is no run '{name}': {_NONE.format(runs_directory())}")
-    if name not in runs:
-        raise UsageError(unknown("run", name, runs))
-    return runs[name]
+    return runs[check_name("run", name, runs)]
