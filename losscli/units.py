@@ -46,8 +46,7 @@ def format_duration(seconds: float) -> str:
     """Return an estimate: ``40 s``, ``3 min`` or ``2 h 10 min``."""
     if seconds < 90:
         return f"{math.ceil(seconds)} s"
-    minutes = round(seconds / 60)
-    if minutes < 90:
+    if (minutes := round(seconds / 60)) < 90:
         return f"{minutes} min"
     return f"{minutes // 60} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60} h"
 
@@ -68,16 +67,14 @@ def format_memory(count: float) -> str:
 
 def parse_memory(text: str) -> float:
     """Parse ``1.2GB``, ``300 MB``, ``1GiB``, ``4G`` or bare bytes; UsageError for anything else."""
-    number = _parsed(text.lower(), _MEMORY_UNITS)
-    if number is None:
+    if (number := _parsed(text.lower(), _MEMORY_UNITS)) is None:
         raise UsageError(f"'{text}' is not a number of bytes. Write 1.2GB, 300MB or 1GiB.")
     return float(round(number))
 
 
 def parse_seconds(text: str) -> float:
     """Parse ``0.2s``, ``10 ms``, ``1m`` (a minute) or bare seconds."""
-    seconds = _parsed(text, _DURATIONS)
-    if seconds is None:
+    if (seconds := _parsed(text, _DURATIONS)) is None:
         raise UsageError(f"'{text}' is not a duration. Write 0.2s, 50ms or 1m.")
     return seconds
 

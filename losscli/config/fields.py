@@ -57,8 +57,7 @@ check_processes = whole_number("number of processes", 1, MOST_PROCESSES)
 
 def check_grad_output(text: str) -> GradOutput:
     """Parse a grad_output: a finite number or ``changing``."""
-    number = finite(text)
-    if number is None and text != CHANGING:
+    if (number := finite(text)) is None and text != CHANGING:
         raise UsageError(unknown("grad_output", text, (CHANGING, "a finite number such as 0.5")))
     return text if number is None else number
 

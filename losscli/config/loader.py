@@ -86,8 +86,7 @@ def _tables(node: Located, problems: Problems) -> list[Keys]:
                 keys = read_mapping(item, f"a table such as {example}", known)
                 if "title" not in keys:
                     item.fail(f"a table has no title. Add one, as in {example}.")
-                title = FIELDS["title"].read(keys["title"])
-                if title in tables:
+                if (title := FIELDS["title"].read(keys["title"])) in tables:
                     message = f"another table has the title '{title}'. Change one of them."
                     keys["title"].fail(message)
                 tables[title] = keys

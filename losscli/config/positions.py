@@ -210,8 +210,7 @@ class _Loader(yaml.SafeLoader):
             with self.problems.caught():
                 if isinstance(key.value, dict | list):
                     key.fail(f"expected a name as key, found {key.describe()}.")
-                first = entries.get(key.text)
-                if first is not None and first.key is not None:
+                if (first := entries.get(key.text)) is not None and first.key is not None:
                     key.fail(f"duplicate key '{key.text}', first given in line {first.key.line}.")
             entries[key.text] = self.located(value_node, key)
         return entries

@@ -93,8 +93,7 @@ def _rename_host(scene: Scene) -> str:
 
 
 def _make_namespace(scene: Scene) -> str:
-    child = os.fork()
-    if child == 0:
+    if (child := os.fork()) == 0:
         try:
             _call(scene, "unshare", _NEW_USERS)
             os._exit(0)

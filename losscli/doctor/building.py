@@ -81,8 +81,7 @@ def host_compiler(machine: Machine) -> Observation | None:
 def ninja(machine: Machine) -> Observation:
     """Find ninja."""
     program = find_ninja()
-    version = first_line([str(program), "--version"])
-    if not version:
+    if not (version := first_line([str(program), "--version"])):
         raise UnfitError(f"{program} does not run. Run `pip install --force-reinstall ninja`.")
     return ok(f"{version}, {program}")
 

@@ -34,8 +34,7 @@ def driver(machine: Machine) -> Observation | None:
 
 def gpus(machine: Machine) -> Observation:
     """List the GPUs."""
-    there = machine.driver.gpus
-    if not there:
+    if not (there := machine.driver.gpus):
         if not machine.on_gpu:
             return ok("none; runs use the CPU")
         advice = machine.hidden_gpus or "See the line about the driver."

@@ -71,8 +71,7 @@ def cores(machine: Machine) -> Observation:
 
 def frequency(machine: Machine) -> Observation:
     """Check the CPU's frequency governor."""
-    found = governor()
-    if found is None:
+    if (found := governor()) is None:
         return ok("no governor is shown, as in most virtual machines")
     if found != "performance":
         told = f"{found}: the CPU's clock follows the load, so that short runs are slower"
@@ -84,8 +83,7 @@ def others(machine: Machine) -> Observation:
     """Measure how much CPU other programs use."""
     conditions = CpuConditions()
     machine.sleep(LOOK_SECONDS)
-    part = conditions.others()
-    if part is None:
+    if (part := conditions.others()) is None:
         return warning("unknown: the kernel does not count what its cores do", "Look at `top`.")
     text = f"other programs use {part:.0%} of the cores"
     if is_busy({"others": part}):

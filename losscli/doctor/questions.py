@@ -31,8 +31,7 @@ def ask(question: str, *arguments: str) -> dict[str, Any]:
         if answer is not None:
             found: dict[str, Any] = json.loads(answer)
             return found
-        code = process.end(SECONDS)
-        if code < 0:
+        if (code := process.end(SECONDS)) < 0:
             raise NoAnswerError(f"the process was ended {how_ended(code)}")
         told.seek(0)
         lines = told.read().decode(errors="replace").strip().splitlines()

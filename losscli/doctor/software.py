@@ -20,8 +20,7 @@ def system(machine: Machine) -> Observation:
 
 def torch(machine: Machine) -> Observation:
     """Check that torch can be imported."""
-    found = machine.torch
-    if not found:
+    if not (found := machine.torch):
         missing = "No module named 'torch'" in machine.torch_error
         advice = "Run `pip install torch`" if missing else "Reinstall torch"
         advice += f"; `{sys.executable} -c 'import torch'` shows the whole error."
@@ -29,8 +28,7 @@ def torch(machine: Machine) -> Observation:
     cuda = found.install.cuda
     built = f"built for CUDA {cuda}" if cuda else "built without CUDA"
     text = f"{found.install.version}, {built}, {found.install.root}"
-    version = parse_version(found.install.version)
-    if version and version < MINIMUM_TORCH:
+    if (version := parse_version(found.install.version)) and version < MINIMUM_TORCH:
         oldest = ".".join(map(str, MINIMUM_TORCH))
         return problem(text, f"Install torch {oldest} or newer: `pip install 'torch>={oldest}'`.")
     if found.install.hip and machine.on_gpu:
@@ -40,8 +38,7 @@ def torch(machine: Machine) -> Observation:
 
 def device(machine: Machine) -> Observation:
     """Check that torch computes on the requested device."""
-    found = machine.torch
-    if not found:
+    if not (found := machine.torch):
         return problem(f"{machine.device} cannot be used without torch", "See torch.")
     if found.unfit:
         what = found.unfit.removesuffix(_INSTEAD)

@@ -75,8 +75,7 @@ def _record_errors(kind: Any) -> Iterator[None]:
         found = text[: place.start()] if place else text
         path = place["field"] if place else ""
         index = int(place["index"]) if place and place["index"] else None
-        given = _QUOTED.search(found)
-        if given and (candidates := _candidates(kind, path)):
+        if (given := _QUOTED.search(found)) and (candidates := _candidates(kind, path)):
             name = path.rpartition(".")[2]
             known = unknown(name, given[1], candidates).removesuffix(".")
             raise RecordError(f"'{name}': {known}", index) from None

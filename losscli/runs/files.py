@@ -73,8 +73,7 @@ def holder_of(output: Path) -> Holder | None:
 
 def refuse_held(output: Path) -> None:
     """Raise UsageError if another process holds an output."""
-    holder = holder_of(output)
-    if holder and holder != Holder.here(holder.since):
+    if (holder := holder_of(output)) and holder != Holder.here(holder.since):
         raise _refusal(output, holder)
 
 

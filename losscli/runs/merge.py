@@ -111,8 +111,7 @@ def _check_apart(runs: Mapping[str, Run]) -> None:
             key: tuple[object, ...] = (getattr(result, "table", ""), result.case)
             if isinstance(result, VerifyResult):  # failures of several cases show on the same
                 key = (result.case, result.shrunk_from, result.check, result.implementation)
-            first = seen.setdefault(key, name)
-            if first != name:
+            if (first := seen.setdefault(key, name)) != name:
                 raise UsageError(
                     f"{first} and {name} both have results of {result.case.name}, which is in one "
                     "part alone. One of them was edited: copy it again, or run its part again."
