@@ -111,8 +111,7 @@ def _needed(command: str, losses: tuple[str, ...], device: str) -> list[Target]:
 
     config = load_config(CONFIGS[command], {"losses": losses} if losses else {})
     asked = ((row[1], row[2]) for row in rows(config.blocks, device) if asked_for(*row))
-    probe = [Target(BENCH, device)] if command == "bench" else []
-    return [*libraries(asked, device), *probe]
+    return [*libraries(asked, device), *([Target(BENCH, device)] if command == "bench" else [])]
 
 
 def _show_kernels(logs: Sequence[str]) -> None:

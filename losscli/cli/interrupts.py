@@ -5,8 +5,6 @@ import signal
 import sys
 from time import monotonic
 
-NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
-"""The signals that end a run; Windows has no SIGHUP."""
 INTERRUPTED = 130
 """``EXIT_INTERRUPTED`` of losscli.errors, which is not imported yet."""
 
@@ -37,7 +35,8 @@ def _kill_processes() -> None:
 
 def numbers() -> list[int]:
     """Return the signals to handle; an ignored one stays ignored, as SIGHUP under nohup."""
-    known = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
+    names = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
+    known = [getattr(signal, name) for name in names if hasattr(signal, name)]
     return [number for number in known if signal.getsignal(number) is not signal.SIG_IGN]
 
 

@@ -159,10 +159,9 @@ def command(
         raise UsageError("name either files to judge or --jobs FILE.")
     if twice := next((file for file in files if files.count(file) > 1), ""):
         raise UsageError(f"'{twice}' is named twice. Name each file once.")
-    resumed = resume is not None
     if resume is not None:
-        output = _resumed(resume, output, format)
-    format = format or ("jsonl" if jobs is not None or resumed else "table")
+        output, format = _resumed(resume, output, format), "jsonl"
+    format = format or ("table" if jobs is None else "jsonl")
     fields = _fields(**given)
     options.hold(output)
 
@@ -173,7 +172,7 @@ def command(
     from losscli.report.verdict_writer import VerdictWriter
 
     items = _jobs(jobs, fields) if jobs else [read_job({**fields, "file": each}) for each in files]
-    read = read_finished(output) if resumed and output else []
+    read = read_finished(output) if resume and output else []
     earlier = [verdict for verdict in read if verdict.correct is not None]
     if finished := {verdict.id for verdict in earlier}:
         note(f"{len(finished)} verdicts are already in {output}")
@@ -183,7 +182,7 @@ def command(
     batch = judge_batch(items, pool, cache=cache, finished=finished)
     doing = "judging builds, checks and times a file, which takes up to several minutes"
     interrupted = open_to_files = False
-    with VerdictWriter(format, output, earlier=earlier, resumed=resumed) as writer:
+    with VerdictWriter(format, output, earlier=earlier, resumed=bool(resume)) as writer:
         try:
             for verdict in follow(batch, len(files), doing):
                 writer.add(verdict)

@@ -128,15 +128,12 @@ def excerpt(file: Path, line: int | None, column: int | None) -> list[str]:
         lines = read_bytes(file, CONFIG_BYTES).decode("utf-8-sig", "replace").splitlines()
     if line > len(lines):  # the end of the file
         return []
-    begin = max(0, column - 1 - _EXCERPT // 2)
-    text = lines[line - 1][begin : begin + _EXCERPT]
+    most = 90  # characters of the line
+    begin = max(0, column - 1 - most // 2)
+    text = lines[line - 1][begin : begin + most]
     shown = "".join(c if c.isprintable() else " " for c in text)
     number = f"{line:>5} | "
     return [f"{number}{shown}", f"{' ' * (len(number) + column - 1 - begin)}^"]
-
-
-_EXCERPT = 90
-"""The most characters shown of a line."""
 
 
 def _context(error: yaml.MarkedYAMLError) -> str:

@@ -59,7 +59,7 @@ def nvcc(machine: Machine) -> Observation:
             answer = refusal(error, WARNING)
         else:
             return ok(f"none that can be used, and {CPU} needs none; {looked}")
-        return Observation(answer.state, f"{answer.found}; {looked}", answer.advice)
+        return answer._replace(found=f"{answer.found}; {looked}")
     return ok(f"{text}; {looked}")
 
 
