@@ -26,11 +26,7 @@ def shipped_configs() -> dict[str, Path]:
 
 
 def load_config(path: str | None, overrides: Mapping[str, object]) -> Config:
-    """Load a config file or a shipped one; a ConfigError names file, line and column.
-
-    ``overrides`` are validated fields that replace the file's: ``losses`` holds names, which keep
-    the file's parameters, and ``seed`` is that of the inputs.
-    """
+    """Load a config file or a shipped one; ``overrides`` are validated fields, ``losses`` names."""
     return load(path, overrides)[0]
 
 
