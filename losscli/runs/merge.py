@@ -71,10 +71,9 @@ def _check_part(name: str, run: Run) -> None:
     part = f"part {', '.join(run.parts)}"
     if run.unfinished:
         resume = f"Finish it with --resume {name}, or run" if run.kind == "bench" else "Run"
-        said = f"{name} was interrupted, or stopped at a failure"
-        raise UsageError(
-            f"{said}: it does not have all results of {part}. {resume} the part again."
-        )
+        lacks = f"it does not have all results of {part}"
+        said = f"{name} was interrupted, or stopped at a failure: {lacks}."
+        raise UsageError(f"{said} {resume} the part again.")
     if (count := len(run.results)) != run.result_count:
         said = f"it has {count} results of {part}, and says that it has {run.result_count}"
         advice = "Copy the file again, or run the part again."
