@@ -18,8 +18,7 @@ def main() -> int:
         from losscli.cli import dependencies
         from losscli.errors import EXIT_UNFIT
 
-        told = dependencies.trouble(error)
-        if told is None or "--debug" in sys.argv:
+        if (told := dependencies.trouble(error)) is None or "--debug" in sys.argv:
             raise
         print(f"losscli: error: {told}", file=sys.stderr)
         return EXIT_UNFIT

@@ -64,8 +64,7 @@ class LosscliBench:
         if not found:
             pytest.fail(f"{name} was not timed\n\n{render(run, 'table')}", pytrace=False)
         for result in found if faster_than else ():
-            ratio = result.ratios.get(faster_than)
-            if ratio is None or ratio.high < by:
+            if (ratio := result.ratios.get(faster_than)) is None or ratio.high < by:
                 value = f"{ratio.value:.2f} times as fast" if ratio else "not timed next to it"
                 asked = f"{name} has to be {by:g} times as fast as {faster_than}, but is {value}"
                 pytest.fail(f"{asked}\n\n{render(run, 'table')}", pytrace=False)

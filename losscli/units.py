@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from losscli.errors import UsageError
 
-_TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
-_DURATIONS = {"": 1.0, "m": 60.0} | {unit: scale for scale, unit in _TIMES}
-_ENERGIES = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ"), (1e-9, "nJ"))
+_PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "u"), (1e-9, "n"))
+_DURATIONS = {"": 1.0, "m": 60.0} | {f"{prefix}s": scale for scale, prefix in _PREFIXES}
 _BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 _MEMORY = {"GB": 10**9, "MB": 10**6, "kB": 10**3, "B": 1}
@@ -35,20 +34,19 @@ def format_size(shape: Sequence[int]) -> str:
 
 def format_seconds(seconds: float, digits: int = 4) -> str:
     """Return ``2.941 ms``."""
-    return _in_units(seconds, _TIMES, digits)
+    return _in_prefixed(seconds, "s", digits)
 
 
 def format_joules(joules: float) -> str:
     """Return ``54.1 mJ``."""
-    return _in_units(joules, _ENERGIES, 3)
+    return _in_prefixed(joules, "J", 3)
 
 
 def format_duration(seconds: float) -> str:
     """Return an estimate: ``40 s``, ``3 min`` or ``2 h 10 min``."""
     if seconds < 90:
         return f"{math.ceil(seconds)} s"
-    minutes = round(seconds / 60)
-    if minutes < 90:
+    if (minutes := round(seconds / 60)) < 90:
         return f"{minutes} min"
     return f"{minutes // 60} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60} h"
 
@@ -69,16 +67,14 @@ def format_memory(count: float) -> str:
 
 def parse_memory(text: str) -> float:
     """Parse ``1.2GB``, ``300 MB``, ``1GiB``, ``4G`` or bare bytes; UsageError for anything else."""
-    number = _parsed(text.lower(), _MEMORY_UNITS)
-    if number is None:
+    if (number := _parsed(text.lower(), _MEMORY_UNITS)) is None:
         raise UsageError(f"'{text}' is not a number of bytes. Write 1.2GB, 300MB or 1GiB.")
     return float(round(number))
 
 
 def parse_seconds(text: str) -> float:
     """Parse ``0.2s``, ``10 ms``, ``1m`` (a minute) or bare seconds."""
-    seconds = _parsed(text, _DURATIONS)
-    if seconds is None:
+    if (seconds := _parsed(text, _DURATIONS)) is None:
         raise UsageError(f"'{text}' is not a duration. Write 0.2s, 50ms or 1m.")
     return seconds
 
@@ -127,7 +123,7 @@ def finite(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _in_units(value: float, units: Sequence[tuple[float, str]], digits: int) -> str:
-    scale, unit = next((each for each in units if abs(value) >= each[0]), units[-1])
+def _in_prefixed(value: float, unit: str, digits: int) -> str:
+    scale, prefix = next((each for each in _PREFIXES if abs(value) >= each[0]), _PREFIXES[-1])
     whole = len(str(int(abs(value / scale))))
-    return f"{value / scale:.{max(digits - whole, 0)}f} {unit}"
+    return f"{value / scale:.{max(digits - whole, 0)}f} {prefix}{unit}"

@@ -10,7 +10,7 @@ import pytest
 from losscli.bench.plan import able, libraries_of
 from losscli.bench.plan import plan as plan_bench
 from losscli.cases.axes import PASSES
-from losscli.cli import main
+from losscli.cli import dry_run, main
 from losscli.cli.dry_run import print_cases, print_plans
 from losscli.config.loader import load_config
 from losscli.config.schema import Config, Exclude, LossChoice, Timing
@@ -129,12 +129,14 @@ def plans(device, *modes):
     print_plans(config, device, 2**40)
 
 
-def test_dry_run_has_what_runs_of_each_case_and_what_does_not_fit(capsys, golden):
+def test_dry_run_has_what_runs_of_each_case_and_what_does_not_fit(capsys, golden, monkeypatch):
+    monkeypatch.setattr(dry_run, "bytes_to_verify", bytes_of)
+    monkeypatch.setattr(dry_run, "choose_fitting", fit)
     for free in (8192, 4096, 4095):
-        print_cases(CONFIG, "cpu", bytes_of, fit, free)
+        print_cases(CONFIG, "cpu", free)
     large = replace(CONFIG, losses=CONFIG.losses[:1], sizes=((1024,),), passes=PASSES)
     tables = Config(tables=(large, replace(large, implementations=("custom",))))
-    print_cases(tables, "cpu", bytes_of, fit, 4096)
+    print_cases(tables, "cpu", 4096)
     golden("dry_run.txt", capsys.readouterr().out)
 
 

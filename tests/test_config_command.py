@@ -8,10 +8,11 @@ import yaml
 
 from losscli.cli import main
 from losscli.config.keys import EXTENDS, FIELDS, TABLES
-from losscli.config.loader import load_config, shipped_configs, shipped_directory
+from losscli.config.loader import load_config, shipped_configs
 from losscli.errors import EXIT_OK, EXIT_USAGE
 from losscli.losses import LOSSES
 from tests.conftest import DATA
+from tests.documents import ROOT
 
 BAD_CONFIGS = sorted((DATA / "bad_configs").glob("*.yaml"))
 
@@ -122,13 +123,13 @@ def test_schema_is_the_one_that_configs_name(capsys):
     assert main.run(["config", "schema"]) == EXIT_OK
     printed = capsys.readouterr().out
     # Mend it with `losscli config schema > configs/schema.json`.
-    assert printed == (shipped_directory() / "schema.json").read_text()
+    assert printed == (ROOT / "configs" / "schema.json").read_text()
     assert {*json.loads(printed)["properties"]} == {EXTENDS, TABLES, *FIELDS}
 
 
 @pytest.fixture(scope="module")
 def accepts():
-    check = fastjsonschema.compile(json.loads((shipped_directory() / "schema.json").read_text()))
+    check = fastjsonschema.compile(json.loads((ROOT / "configs" / "schema.json").read_text()))
 
     def accept(text: str) -> bool:
         try:

@@ -191,8 +191,8 @@ def test_command_writes_a_record_that_is_read_as_any_other(folder, run, parts, c
         assert f"losscli: wrote {output}\n" in capsys.readouterr().err
         found = read_run(Path(output), "bench")
         assert by_row(found).keys() == by_row(run).keys()
-        expected = replace(merge(parts).header, headline=found.headline)
-        assert (found.header, found.plan) == (expected, "a plan")
+        expected = replace(merge(parts), headline=found.headline)
+        assert (found.to_json(), found.plan) == (expected.to_json(), "a plan")
         assert main.run(["compare", output, output]) == EXIT_OK
         assert main.run(["report", output, "-o", "page.html"]) == EXIT_OK
 

@@ -1,1 +1,1 @@
-"""The command line: one thin file a command."""
+"""The command line: a thin file a command; what takes long to import comes after its errors."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from functools import cache as cache_calls
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,6 @@ from click.core import ParameterSource
 
 from losscli.cases.axes import CACHES, HOST, MODES
 from losscli.cli import options
-from losscli.cli.completion import OneOf
 from losscli.cli.ranks import arrange, facts_of, load, ranks_of_config_option, run_in_ranks
 from losscli.cli.variables import option, switch
 from losscli.config.fields import check_processes
@@ -25,7 +23,7 @@ from losscli.console.notes import has_status, note, say
 from losscli.console.streams import emit
 from losscli.errors import EXIT_OK, UsageError
 from losscli.ranks.place import is_silent
-from losscli.runs.parts import WHOLE, Part, deal
+from losscli.runs.parts import Part, deal
 from losscli.runs.saved import check_run_name, prepare
 from losscli.units import parse_fraction, parse_seconds
 
@@ -47,11 +45,8 @@ _time_option = partial(option, type=parse_seconds, metavar="TIME")
     metavar="FRACTION",
     help="Stop when each median's interval is within FRACTION.",
 )
-@option(
-    "--cache",
-    type=OneOf("cache", CACHES),
-    metavar="STATE",
-    help=f"Time with a {' or a '.join(CACHES)} cache.",
+@options.named_option(
+    *("--cache", CACHES), f"Time with a {' or a '.join(CACHES)} cache.", metavar="STATE"
 )
 @options.named_axis("--mode", "mode", "mode", MODES)
 @option(
@@ -122,7 +117,6 @@ def command(
             _ask_to_overwrite(saved, resume)
         unfinished = options.hold(output, saved, kind="bench", resume=resume)
 
-    # Whatever follows needs torch, or takes long to import: an error above answers at once.
     device = load(config, place, list_cases=list_cases, dry_run=dry_run)
     from losscli.bench import plan as planning
     from losscli.bench.processes import Processes, environment
@@ -152,11 +146,11 @@ def command(
     run = begin(
         "bench", device, plan=planning.plan_id(tasks), part=part, excluded=left_out, facts=found
     )
-    tasks = deal(tasks, part or WHOLE, case=lambda task: task.case, seconds=planning.seconds_of)
+    tasks = deal(tasks, part, case=lambda task: task.case, seconds=planning.seconds_of)
     if unfinished:
         run, tasks = _resume(unfinished, run, tasks)
 
-    notify = cache_calls(note)
+    notify = cache(note)  # tells each once
     report |= {"output": output, "saved": saved, "columns": config.columns}
     report["weights"] = [planning.seconds_of(task) for task in tasks]
     report["guess"] = min(planning.seconds_of_all(tasks), config.budget)

@@ -7,7 +7,7 @@ import click
 
 from losscli.build.targets import BENCH, Target, benchmarking, production
 from losscli.cli.completion import DEVICES, OneOf
-from losscli.cli.options import examples, loss_axis
+from losscli.cli.options import examples, loss_axis, named_option
 from losscli.cli.variables import option, switch
 from losscli.cli.verify import DEFAULT_CONFIG
 from losscli.console.notes import note
@@ -24,12 +24,10 @@ CONFIGS = {"bench": None, "verify": DEFAULT_CONFIG}
 
 
 @click.command(name="build")
-@option(
-    "--device",
-    type=OneOf("device", DEVICES),
+@named_option(
+    *("--device", DEVICES, "Build for auto, cpu or cuda; auto includes CUDA if torch sees a GPU."),
     default="auto",
     show_default=True,
-    help="Build for auto, cpu or cuda; auto includes CUDA if torch sees a GPU.",
 )
 @loss_axis(
     "Build the kernels of loss NAME alone; all (elementwise), weighted, rows and linear are groups."
@@ -113,8 +111,7 @@ def _needed(command: str, losses: tuple[str, ...], device: str) -> list[Target]:
 
     config = load_config(CONFIGS[command], {"losses": losses} if losses else {})
     asked = ((row[1], row[2]) for row in rows(config.blocks, device) if asked_for(*row))
-    probe = [Target(BENCH, device)] if command == "bench" else []
-    return [*libraries(asked, device), *probe]
+    return [*libraries(asked, device), *([Target(BENCH, device)] if command == "bench" else [])]
 
 
 def _show_kernels(logs: Sequence[str]) -> None:
@@ -131,5 +128,4 @@ def _show_kernels(logs: Sequence[str]) -> None:
         spills += any(spilled)
     answer = Sentence(f"{len(kernels)} kernels, {spills} of them spill registers")
     headers = ("kernel", "architecture", "registers", "shared", "stack")
-    table = Table((*headers, "spill stores", "spill loads"), rows)
-    emit("\n" + text((answer, table)))
+    emit("\n" + text((answer, Table((*headers, "spill stores", "spill loads"), rows))))

@@ -71,7 +71,6 @@ def command(
     if undecided and not by_metric:
         raise UsageError("--fail-on-undecided needs a limit. Add --fail-on LIMIT, e.g. 5%.")
 
-    # What follows imports numpy: an error above answers at once.
     from losscli.compare.comparison import TOLERATED, compare
     from losscli.compare.gate import Comparisons, FailOn
     from losscli.compare.row_keys import why_unmatched

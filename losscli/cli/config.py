@@ -1,7 +1,6 @@
 """`losscli config`: check configs, show one in full, print their JSON Schema."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,38 +55,30 @@ def check(files: tuple[str, ...], format: str) -> int:
 
     FILE is a path, or the name of a shipped config. Nothing runs.
     """
-    found = {file: _errors(file) for file in files}
+    found = {file: _checked(file) for file in files}
+    errors = [error for _, errors in found.values() for error in errors]
     if format == "json":
-        errors = [error for errors in found.values() for error in errors]
         fields = ("file", "line", "column", "message")
         emit(json.dumps([{f: getattr(error, f) for f in fields} for error in errors], indent=2))
     else:
-        output.show("\n".join(_report(found)))
-    return EXIT_USAGE if any(found.values()) else EXIT_OK
+        lines: list[str] = []
+        for file, (said, own) in found.items():
+            for error in own:
+                lines += [str(error), *excerpt(Path(error.file), error.line, error.column)]
+            lines.append(f"{file}: {said}")
+        output.show("\n".join(lines))
+    return EXIT_USAGE if errors else EXIT_OK
 
 
-def _errors(file: str) -> tuple[ConfigError, ...]:
+def _checked(file: str) -> tuple[str, tuple[ConfigError, ...]]:
     try:
-        load_config(file, {})
+        blocks = load_config(file, {}).blocks
     except ConfigError as found:
-        return found.errors
+        return count(len(found.errors), "error"), found.errors
     except UsageError as error:  # no such file; check the others
-        return (ConfigError(str(error)),)
-    return ()
-
-
-def _report(found: Mapping[str, tuple[ConfigError, ...]]) -> list[str]:
-    lines = []
-    for file, errors in found.items():
-        for error in errors:
-            lines += [str(error), *excerpt(Path(error.file), error.line, error.column)]
-        said = count(len(errors), "error")
-        if not errors:
-            blocks = load_config(file, {}).blocks
-            cases = sum(1 for block in blocks for _ in expand(block, "cpu"))
-            said = f"ok, {count(len(blocks), 'table')}, {count(cases, 'case')}"
-        lines.append(f"{file}: {said}")
-    return lines
+        return "1 error", (ConfigError(str(error)),)
+    cases = sum(1 for block in blocks for _ in expand(block, "cpu"))
+    return f"ok, {count(len(blocks), 'table')}, {count(cases, 'case')}", ()
 
 
 @command.command("show")

@@ -30,8 +30,7 @@ def trouble(error: BaseException) -> str | None:
         return None
     if name in sys.stdlib_module_names:
         return f"this Python has no module '{name}'. Install a complete Python."
-    lacks = isinstance(error, ModuleNotFoundError) and error.name == name
-    if lacks and name != TORCH:
+    if isinstance(error, ModuleNotFoundError) and error.name == name != TORCH:
         return _missing(name)
     reason = f"{type(error).__name__}: {error}".splitlines()[0]
     if name == TORCH and TORCH not in sys.modules:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from losscli.bench.memory_plan import Fitting, MemoryPlan, plan_memory, those_that_fit
@@ -20,26 +20,22 @@ from losscli.reasons import Reason
 from losscli.render.output import show
 from losscli.render.text import lay_out
 from losscli.units import format_bytes, format_duration
+from losscli.verify.needed_memory import bytes_to_verify, choose_fitting
 from losscli.views.document import Side
 from losscli.views.phrases import count, short_pass
 
 DOES_NOT_FIT = "does not fit"
 
-Fit = Callable[[Case, PassName, Sequence[Implementation], int], Fitting]
-"""``f(case, pass, implementations, free)``."""
-NeededBytes = Callable[[Case, PassName, Sequence[Implementation]], int]
-"""``f(case, pass, implementations)``: the peak memory, inputs included."""
 
-
-def print_cases(config: Config, device: str, needed: NeededBytes, fit: Fit, free: int) -> None:
-    """Print each case and pass with its bytes and what does not fit; refuse if nothing runs."""
+def print_cases(config: Config, device: str, free: int) -> None:
+    """Print what verifying each case and pass needs and what does not fit; refuse if all do not."""
     listing = _Listing(config, device, free)
     for case, pass_, implementations, _ in listing.groups():
         if case.impossible:
             listing.refuse(case.impossible, case.name, pass_, _names(implementations), "")
             continue
-        able, left_out = fitting = fit(case, pass_, implementations, free)
-        size = needed(case, pass_, able or implementations)
+        able, left_out = fitting = choose_fitting(case, pass_, implementations, free)
+        size = bytes_to_verify(case, pass_, able or implementations)
         fits = f"left out: {', '.join(left_out)}" if left_out else ""
         row = (case.name, pass_, _names(able or implementations), format_bytes(size))
         listing.add([(*row, fits if able else DOES_NOT_FIT)], size, fitting)

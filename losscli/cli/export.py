@@ -4,21 +4,18 @@ from pathlib import Path
 
 import click
 
-from losscli.cli.completion import OneOf
-from losscli.cli.options import COMPLETE_RUNS, examples, find_inputs, output_option
-from losscli.cli.variables import option
+from losscli.cli.options import COMPLETE_RUNS, examples, find_inputs, named_option, output_option
 from losscli.console.notes import note
 from losscli.errors import UsageError
 
 
 @click.command("export")
 @click.argument("name", metavar="RUN", shell_complete=COMPLETE_RUNS)
-@option(
-    "--format",
-    type=OneOf("format", ("bencher", "github", "openmetrics")),
-    required=True,
-    help="Write bencher (Bencher Metric Format), github (github-action-benchmark, "
+@named_option(
+    *("--format", ("bencher", "github", "openmetrics")),
+    "Write bencher (Bencher Metric Format), github (github-action-benchmark, "
     "customSmallerIsBetter) or openmetrics.",
+    required=True,
 )
 @output_option
 @examples(

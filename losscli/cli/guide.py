@@ -1,7 +1,5 @@
 """``losscli guide``: prints the guide to trustworthy benchmarks."""
 
-from pathlib import Path
-
 import click
 
 from losscli.cli.options import examples
@@ -16,9 +14,5 @@ def command() -> None:
 
     Each rule has the losscli command that applies it.
     """
-    emit(guide().read_text(encoding="utf-8").rstrip())
-
-
-def guide() -> Path:
-    """Return the guide's file."""
-    return shipped("the pages of the guide", "guide.md", "docs/guide.md")
+    guide = shipped("the pages of the guide", "guide.md", "docs/guide.md")
+    emit(guide.read_text(encoding="utf-8").rstrip())

@@ -42,7 +42,6 @@ def command(
 
     Exit codes: 2 there is no run, or none that matches, 4 the output cannot be written.
     """
-    # What follows imports numpy: an error above answers at once.
     from losscli.compare.history import history
     from losscli.config.expansion import keeps, row_of
     from losscli.machine.commits import git

@@ -5,8 +5,6 @@ import signal
 import sys
 from time import monotonic
 
-NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
-"""The signals that end a run; Windows has no SIGHUP."""
 INTERRUPTED = 130
 """``EXIT_INTERRUPTED`` of losscli.errors, which is not imported yet."""
 
@@ -37,15 +35,13 @@ def _kill_processes() -> None:
 
 def numbers() -> list[int]:
     """Return the signals to handle; an ignored one stays ignored, as SIGHUP under nohup."""
-    known = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
+    names = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
+    known = [getattr(signal, name) for name in names if hasattr(signal, name)]
     return [number for number in known if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def end_at_once(*_: object) -> None:
-    """End the program with one line: nothing is measured yet, so nothing is lost.
-
-    Only the command prints it, not its `judge-job` processes, and only the first rank.
-    """
+    """End the program with one line: nothing is measured yet, so nothing is lost."""
     _kill_processes()
     is_other_rank = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0"
     if sys.argv[1:2] != ["judge-job"] and not is_other_rank:

@@ -51,12 +51,11 @@ def _memory(text: str) -> int:
 def _engine(text: str) -> Address | str:
     if text == _RAY:
         return text
-    name, found, address = text.partition("://")
-    if name != _RAY or not found:
+    if not text.startswith("ray://"):
         raise UsageError(f"unknown engine '{text}'. Write ray or ray://HOST:PORT.")
     from losscli.judge.ray_cluster import client_address
 
-    return client_address(address)
+    return client_address(text.removeprefix("ray://"))
 
 
 def _parameter(text: str) -> tuple[tuple[str, float]]:
@@ -69,21 +68,13 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 
 @click.command("judge")
 @click.argument("files", nargs=-1, metavar="FILE...")
-@option(
-    "--loss",
-    type=OneOf("loss", EVERY_LOSS),
-    help="Judge against this loss of `losscli list losses`.",
-)
+@options.named_option("--loss", EVERY_LOSS, "Judge against this loss of `losscli list losses`.")
 @option("--reference", metavar="FILE", help="Judge against the Model in FILE, in float64.")
 @option(
-    "--call",
-    metavar="EXPRESSION",
-    help="Call it by this expression: 'fused(input, target)[0]'.",
+    "--call", metavar="EXPRESSION", help="Call it by this expression: 'fused(input, target)[0]'."
 )
 @option(
-    "--arguments",
-    metavar="NAMES",
-    help="Order of the operands, as target,input; else by name.",
+    "--arguments", metavar="NAMES", help="Order of the operands, as target,input; else by name."
 )
 @option(
     "--device",
@@ -93,10 +84,9 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 )
 @options.axis("--size", "sizes", "SIZE", parse_size, "Time at size SIZE: 1024x1024 or 32K.")
 @options.named_axis("--dtype", "dtypes", "dtype", DTYPES)
-@option(
-    "--reduction",
-    type=OneOf("reduction", REDUCTIONS),
-    help=f"Reduction: {', '.join(REDUCTIONS)}; by default all that it takes.",
+@options.named_option(
+    *("--reduction", REDUCTIONS),
+    f"Reduction: {', '.join(REDUCTIONS)}; by default all that it takes.",
 )
 @options.axis(
     "--param", "parameters", "NAME=VALUE", _parameter, "Set a parameter of the loss: beta=0.5."
@@ -127,22 +117,14 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
     help="Judge only the jobs that have no verdict in FILE or are NOT JUDGED; append to FILE.",
 )
 @options.number_option(
-    "--workers",
-    "Build and check N files at once, by default as many as cores and memory allow.",
+    "--workers", "Build and check N files at once, by default as many as cores and memory allow."
 )
 @option(
-    "--on",
-    type=_engine,
-    metavar="ENGINE",
-    help="Judge on a Ray cluster: ray or ray://HOST:PORT.",
+    "--on", type=_engine, metavar="ENGINE", help="Judge on a Ray cluster: ray or ray://HOST:PORT."
 )
 @switch("--no-cache", help="Judge again what was judged before.")
 @switch("--strict", help="Exit with 1 for RIGHT WITHIN LIMITS too.")
-@option(
-    "--format",
-    type=OneOf("format", FORMATS),
-    help="Write table, json or jsonl, the default with --jobs.",
-)
+@options.named_option("--format", FORMATS, "Write table, json or jsonl, the default with --jobs.")
 @options.output_option
 @options.examples(
     "losscli judge my_kernel.py",
@@ -177,14 +159,12 @@ def command(
         raise UsageError("name either files to judge or --jobs FILE.")
     if twice := next((file for file in files if files.count(file) > 1), ""):
         raise UsageError(f"'{twice}' is named twice. Name each file once.")
-    resumed = resume is not None
     if resume is not None:
-        output = _resumed(resume, output, format)
-    format = format or ("jsonl" if jobs is not None or resumed else "table")
+        output, format = _resumed(resume, output, format), "jsonl"
+    format = format or ("table" if jobs is None else "jsonl")
     fields = _fields(**given)
     options.hold(output)
 
-    # What follows takes long to import: an error above answers at once.
     from losscli.cli.running import follow
     from losscli.judge.batch import judge_batch, read_finished, read_job
     from losscli.judge.verdict_cache import user_verdicts
@@ -192,7 +172,7 @@ def command(
     from losscli.report.verdict_writer import VerdictWriter
 
     items = _jobs(jobs, fields) if jobs else [read_job({**fields, "file": each}) for each in files]
-    read = read_finished(output) if resumed and output else []
+    read = read_finished(output) if resume and output else []
     earlier = [verdict for verdict in read if verdict.correct is not None]
     if finished := {verdict.id for verdict in earlier}:
         note(f"{len(finished)} verdicts are already in {output}")
@@ -202,7 +182,7 @@ def command(
     batch = judge_batch(items, pool, cache=cache, finished=finished)
     doing = "judging builds, checks and times a file, which takes up to several minutes"
     interrupted = open_to_files = False
-    with VerdictWriter(format, output, earlier=earlier, resumed=resumed) as writer:
+    with VerdictWriter(format, output, earlier=earlier, resumed=bool(resume)) as writer:
         try:
             for verdict in follow(batch, len(files), doing):
                 writer.add(verdict)
@@ -233,7 +213,6 @@ def command(
 def _pool(
     engine: Address | str | None, workers: int | None, device: str | None, *, cached: bool
 ) -> JudgePool:
-    """Return the judges of this machine for a device's jobs, or those of a Ray cluster."""
     if engine is None:
         from losscli.judge.pool import LocalPool, usable_gpus
 

@@ -21,6 +21,7 @@ from losscli.cli.variables import add_variables, wrong_switch
 from losscli.console.notes import QUIET_VARIABLE, is_on, is_quiet, status
 from losscli.console.streams import RED, coloured, emit, give_up_broken, in_colour, prepare, tell
 from losscli.errors import LosscliError, RankError, UsageError, printable, unknown
+from losscli.machine.memory import is_out_of_memory
 from losscli.processes.process import FALLBACK_VARIABLE
 from losscli.ranks.place import is_silent
 
@@ -263,7 +264,7 @@ def _message(error: BaseException) -> tuple[str, int]:
         return error.format_message(), errors.EXIT_USAGE
     if trouble := dependencies.trouble(error):
         return trouble, errors.EXIT_UNFIT
-    if _is_out_of_memory(error):
+    if isinstance(error, MemoryError) or ("torch" in sys.modules and is_out_of_memory(error)):
         advice = "Choose smaller sizes; --dry-run shows which cases fit."
         return f"out of memory. {advice}", errors.EXIT_UNFIT
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
@@ -271,11 +272,3 @@ def _message(error: BaseException) -> tuple[str, int]:
         return told, errors.EXIT_UNFIT
     summary = f"unexpected {type(error).__name__}: {error}".splitlines()[0]
     return f"{summary} (run again with --debug for the traceback)", errors.EXIT_UNEXPECTED
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    if "torch" not in sys.modules:
-        return isinstance(error, MemoryError)
-    from losscli.machine.memory import is_out_of_memory
-
-    return is_out_of_memory(error)

@@ -4,8 +4,7 @@ from typing import get_args
 
 import click
 
-from losscli.cli.completion import OneOf
-from losscli.cli.options import examples
+from losscli.cli.options import examples, named_option
 from losscli.cli.variables import option
 from losscli.console.streams import emit
 from losscli.errors import UnfitError, UsageError
@@ -14,17 +13,14 @@ from losscli.judge.template import STARTS, Template, render, template_path
 
 @click.command("new")
 @click.argument("name", metavar="NAME")
-@option(
-    "--loss",
-    type=OneOf("loss", STARTS),
+@named_option(
+    *("--loss", STARTS, f"Write a kernel of loss NAME: {', '.join(STARTS)}."),
     default="smooth_l1",
     show_default=True,
-    help=f"Write a kernel of loss NAME: {', '.join(STARTS)}.",
 )
-@option(
-    "--template",
-    type=OneOf("template", get_args(Template)),
-    help=f"Write it in NAME: {', '.join(get_args(Template))}. By default torch, which needs no "
+@named_option(
+    *("--template", get_args(Template)),
+    f"Write it in NAME: {', '.join(get_args(Template))}. By default torch, which needs no "
     "compiler, and cpp with --cuda or --cpu.",
 )
 @option(

@@ -77,10 +77,14 @@ def examples(*lines: str, after: str = "") -> Decorator:
     return add
 
 
+def named_option(flag: str, candidates: Iterable[str], help: str, **more: Any) -> Decorator:
+    """Return an option that takes one of a few names; errors name it as the flag."""
+    return option(flag, type=OneOf(flag.removeprefix("--"), candidates), help=help, **more)
+
+
 def format_option(formats: Sequence[str], help: str) -> Decorator:
     """Return --format, whose default is the first format."""
-    kind = OneOf("format", formats)
-    return option("--format", type=kind, default=formats[0], help=help)
+    return named_option("--format", formats, help, default=formats[0])
 
 
 def device_option(verb: str = "Run on device NAME", **more: Any) -> Decorator:
@@ -227,11 +231,7 @@ def find_inputs(
     what: str = "run",
     otherwise: Callable[[], Mapping[str, Path]] = dict,
 ) -> Mapping[str, Path]:
-    """Return the files of named runs, to be read without the garbage collector.
-
-    UsageError if one is missing, or is the output; ``what`` describes them. Without names, those
-    that ``otherwise`` returns.
-    """
+    """Return the files of named runs, to be read without the garbage collector."""
     click.get_current_context().with_resource(without_garbage_collection())
     paths = {name: find_run(name) for name in names} or otherwise()
     for name, path in paths.items():
@@ -243,11 +243,7 @@ def find_inputs(
 def hold(
     output: Path | None, saved: Path | None = None, *, kind: str = "", resume: str | None = None
 ) -> Path | None:
-    """Lock a command's outputs until it ends; only the first rank does.
-
-    Returns the file of the unfinished run that ``resume`` names. A run of a ``kind`` has a journal:
-    UsageError if it was never reported, or if another process writes an output.
-    """
+    """Lock a command's outputs until it ends; return the unfinished run that ``resume`` names."""
     if is_silent():
         return None
     files = (path.resolve() for path in (output, saved) if path and is_replaceable(path))

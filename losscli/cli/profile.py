@@ -106,10 +106,10 @@ def _only(tasks: list["Task"], words: tuple[str, ...]) -> "Task":
     if not (found := [task for task in tasks if {*asked} <= {*task.case.name.split()}]):
         named = f"has {' '.join(asked)!r} in its name" if asked else "is left"
         raise UsageError(f"no case {named}. `losscli profile --list` lists the cases.")
-    passes = ((task, *each) for task in found for each in task.passes.items())
     calls = [
         (task.case.name, pass_, name, f"table={task.table}")
-        for task, pass_, names in passes
+        for task in found
+        for pass_, names in task.passes.items()
         for name in names
     ]
     if len(calls) > 1:
@@ -119,7 +119,6 @@ def _only(tasks: list["Task"], words: tuple[str, ...]) -> "Task":
         rows = [", ".join(call if tables else call[:-1]) for call in calls]
         advice = "Name it by --loss, --size, --dtype, --pass and --impl, or by words of its name"
         told = f"{advice}, or its table by --filter 'table=...'" if tables else advice
-        raise UsageError(
-            "\n".join(listed(f"{len(rows)} calls are meant; profile takes one. {told}:", rows))
-        )
+        heading = f"{len(rows)} calls are meant; profile takes one. {told}:"
+        raise UsageError("\n".join(listed(heading, rows)))
     return found[0]

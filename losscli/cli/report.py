@@ -54,8 +54,7 @@ def command(
     from losscli.render.html.page import render_page, sections
 
     paths = find_inputs(names, output, "record")
-    records = {name: read_record(path) for name, path in paths.items()}
-    found = sections(records)
+    found = sections({name: read_record(path) for name, path in paths.items()})
     # A run's name comes first where there are several.
     drawn = ((each.key, plot) for each in found for plot in ([] if page else each.pictures))
     plots = {key + plot.name: plot for key, plot in drawn}

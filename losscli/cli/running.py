@@ -71,9 +71,7 @@ def run_jobs(
 ) -> int:
     """Run jobs, write the report, and return the exit code.
 
-    Each job is made when it is due. ``weights`` are their relative times, ``guess`` the seconds of
-    all. A :class:`Writer`, which takes the rest, writes results one by one, to ``saved`` and
-    ``output``.
+    ``weights`` are the jobs' relative times, ``guess`` the seconds of all; ``shown`` is the view's.
     """
     progress = Progress(weights, guess=guess)
     if not weights and not run.results:

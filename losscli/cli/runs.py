@@ -10,9 +10,10 @@ import click
 from losscli.cli import options
 from losscli.cli.completion import OneOf, listed
 from losscli.cli.variables import switch
+from losscli.config.fields import check_name
 from losscli.console.notes import note, say
 from losscli.console.streams import emit
-from losscli.errors import UnfitError, UsageError, unknown
+from losscli.errors import UnfitError, UsageError
 from losscli.render.output import width
 from losscli.render.text import text
 from losscli.runs.files import holder_of, is_replaceable
@@ -103,8 +104,7 @@ def _list(names: Sequence[str], format: str, output: Path | None) -> None:
             keys.remove("problem")
         rows = [["" if run[key] is None else str(run[key]) for key in keys] for run in runs]
         least = ("commit", "device", "cases", "created")
-        table = Table(keys, rows, align=["left"] * len(keys), least=least)
-        emit(text((table,), width()))
+        emit(text((Table(keys, rows, align=["left"] * len(keys), least=least),), width()))
 
 
 def _describe(name: str, path: Path) -> dict[str, object]:
@@ -190,10 +190,11 @@ def _merged_format(format: str, output: Path | None) -> str:
     if output is None or not is_replaceable(output):
         return "json"
     if output.suffix not in (".json", SUFFIX):
-        raise UsageError(
-            f"-o '{output}' ends in neither .json nor .jsonl, which a merged record is written as. "
-            "Name such a file; `losscli report` and `losscli export` write it as something else."
+        said = (
+            f"-o '{output}' ends in neither .json nor .jsonl, which a merged record is written as."
         )
+        others = "`losscli report` and `losscli export` write it as something else."
+        raise UsageError(f"{said} Name such a file; {others}")
     return output.suffix.removeprefix(".")
 
 
@@ -216,6 +217,4 @@ def _remove(names: Sequence[str]) -> None:
 def _find(name: str) -> Path:
     if not (runs := _runs()):
         raise UsageError(f"there is no run '{name}': {_NONE.format(runs_directory())}")
-    if name not in runs:
-        raise UsageError(unknown("run", name, runs))
-    return runs[name]
+    return runs[check_name("run", name, runs)]

@@ -81,7 +81,6 @@ def command(
     if place:
         return _checks_of_ranks(place, device, **report)
 
-    # Whatever follows needs torch: an error above answers at once.
     from losscli.cli.running import begin, run_jobs
     from losscli.machine.devices import resolve_device
 
@@ -142,8 +141,7 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
             chosen = [each.job(resolved) for each in files if each.needs_gpu == bool(gpus)]
             # Untimed files come first: their processes yield the cores.
             chosen.sort(key=lambda job: job.timed)
-            pool = LocalPool(gpus=gpus, notify=note)
-            with closing(judge_batch(chosen, pool)) as verdicts:
+            with closing(judge_batch(chosen, LocalPool(gpus=gpus, notify=note))) as verdicts:
                 yield from verdicts
 
     found: list[Judged] = []

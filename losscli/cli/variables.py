@@ -12,12 +12,10 @@ from click.core import ParameterSource
 
 from losscli.errors import UsageError
 
-PREFIX = "LOSSCLI"
 FOR_ALL = ("device", "quiet", "debug")
 """Options that have a variable for all commands too, such as LOSSCLI_DEVICE."""
 EXCEPT = {("build", "device")}
-"""Options with other values than in other commands, which only have their own variable: `losscli
-build` takes no ``cuda:1``."""
+"""Options with other values than in other commands: `losscli build` takes no ``cuda:1``."""
 
 
 class Option(click.Option):
@@ -50,8 +48,8 @@ switch = partial(option, is_flag=True)
 def variables_of(command: str, option: click.Option) -> list[str]:
     """Return the variables that set a command's option, the first has precedence."""
     name = long_name(option).removeprefix("--")
-    own = f"{PREFIX}_{command}_{name}"
-    shared = [f"{PREFIX}_{name}"] if name in FOR_ALL and (command, name) not in EXCEPT else []
+    own = f"LOSSCLI_{command}_{name}"
+    shared = [f"LOSSCLI_{name}"] if name in FOR_ALL and (command, name) not in EXCEPT else []
     return [variable.upper().replace("-", "_") for variable in (own, *shared)]
 
 

@@ -18,7 +18,7 @@ from losscli.console.streams import emit
 from losscli.errors import EXIT_OK, UsageError
 from losscli.implementations import is_own, libraries
 from losscli.machine.devices import let_threads_sleep
-from losscli.runs.parts import WHOLE, Part, deal
+from losscli.runs.parts import Part, deal
 
 DEFAULT_CONFIG = "smoke.yaml"
 """Covers every loss, reduction and dtype, unlike the default of `losscli bench`."""
@@ -86,7 +86,6 @@ def command(
     if not (list_cases or dry_run):
         options.hold(output, kind="verify")
 
-    # Whatever follows needs torch, or takes long to import: an error above answers at once.
     device = load(config, place, list_cases=list_cases, dry_run=dry_run)
     from losscli.cli.dry_run import duration, print_cases
     from losscli.cli.running import begin, run_jobs
@@ -98,16 +97,13 @@ def command(
     from losscli.verify.pool import Pool, processes_for, seconds_of, seconds_of_checks
     from losscli.verify.runner import plan, plan_id, possible
     from losscli.verify.shrink import Shrinker
+    from losscli.views.phrases import count
 
     if dry_run:
-        from losscli.verify.needed_memory import bytes_to_verify, choose_fitting
-
-        print_cases(config, device, bytes_to_verify, choose_fitting, memory.free_bytes(device))
+        print_cases(config, device, memory.free_bytes(device))
         jobs = plan(config, device, checks=checks)
         emit(duration(seconds_of_checks(jobs, device)))
         if checks:
-            from losscli.views.phrases import count
-
             emit(f"--check {','.join(checks)}: {count(sum(map(len, jobs)), 'check')} to run")
         return EXIT_OK
 
@@ -119,7 +115,7 @@ def command(
     jobs = plan(config, device, free_of, checks)
     left_out = excluded(config, device)
     run = begin("verify", device, plan=plan_id(jobs), part=part, excluded=left_out, facts=facts)
-    jobs = deal(jobs, part or WHOLE, case=lambda job: job.case, seconds=seconds_of)
+    jobs = deal(jobs, part, case=lambda job: job.case, seconds=seconds_of)
     free = free_of(device)
     needed = libraries(possible(jobs, free), device)
     report |= {"output": output, "weights": list(map(len, jobs))}

@@ -29,4 +29,3 @@ FACET_OF: dict[str, Facet] = {name: fields["facet"] for name, fields in _FIELDS.
 FORMER_CHECKS: dict[str, str] = {
     old: name for name, fields in _FIELDS.items() for old in fields.get("formerly", ())
 }
-"""Present names by former names."""

@@ -84,7 +84,6 @@ def _expand(config: Config, device: str) -> Iterator[Case]:
                 shape=shape,
                 target_shape=target,
                 dtype=dtype,
-                # A loss without this reduction uses its own.
                 reduction=reduction if reduction in spec.reductions else spec.reductions[0],
                 device=device,
                 params=dict(zip(axes, values, strict=True)),

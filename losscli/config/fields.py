@@ -12,7 +12,7 @@ from losscli.config.positions import Located, each
 from losscli.config.schema import MOST_PROCESSES, LossChoice, off_default
 from losscli.config.sizes import parse_size, powers_of_two
 from losscli.errors import UsageError, unknown
-from losscli.implementations import IMPLEMENTATIONS, find_implementation, is_file
+from losscli.implementations import find_implementation, is_file
 from losscli.losses import LINEAR_LOSSES, LOSSES, ROW_FORMS, WEIGHTED, Shape, find_loss
 from losscli.losses.fields import Parameter
 from losscli.losses.rows.spec import LOGITS, VECTORS
@@ -57,8 +57,7 @@ check_processes = whole_number("number of processes", 1, MOST_PROCESSES)
 
 def check_grad_output(text: str) -> GradOutput:
     """Parse a grad_output: a finite number or ``changing``."""
-    number = finite(text)
-    if number is None and text != CHANGING:
+    if (number := finite(text)) is None and text != CHANGING:
         raise UsageError(unknown("grad_output", text, (CHANGING, "a finite number such as 0.5")))
     return text if number is None else number
 
@@ -124,9 +123,8 @@ def read_implementation(node: Located) -> str:
     """Read an implementation; a file's path is relative to the config."""
 
     def read(name: str) -> str:
-        if not is_file(name):
-            return check_name("implementation", name, IMPLEMENTATIONS)
-        return find_implementation(str(Path(node.file).parent / name)).name
+        path = str(Path(node.file).parent / name) if is_file(name) else name
+        return find_implementation(path).name
 
     return read_text(node, read)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatchcase
 
 from losscli.cases.axes import DISTRIBUTIONS, DTYPES, LAYOUTS, PASSES
-from losscli.config.fields import check_grad_output
+from losscli.config.fields import check_grad_output, check_name
 from losscli.config.schema import Condition, Filter
 from losscli.config.sizes import parse_size
 from losscli.errors import UsageError, unknown
@@ -16,10 +16,7 @@ Read = Callable[[str], tuple[object, ...]]
 
 
 def parse_filter(text: str) -> Filter:
-    """Parse comma-separated conditions that must all hold: ``AXIS=VALUE`` or ``AXIS!=VALUE``.
-
-    ``|`` separates alternatives; names and table titles may contain ``*`` and ``?``.
-    """
+    """Parse conditions that must all hold; ``|`` separates the alternatives of one."""
     return tuple(_condition(part.strip(), text) for part in text.split(","))
 
 
@@ -31,9 +28,8 @@ def _condition(part: str, text: str) -> Condition:
     axis = {"impl": "implementation"}.get(axis, axis)
     if axis in _CHOSEN:
         raise UsageError(f"--filter has no axis '{axis}'; {_CHOSEN[axis]} chooses it.")
-    if axis not in _AXES:
-        raise UsageError(unknown("axis", axis, _AXES))
-    found = tuple(item for value in values.split("|") for item in _AXES[axis](value.strip()))
+    read = _AXES[check_name("axis", axis, _AXES)]
+    found = tuple(item for value in values.split("|") for item in read(value.strip()))
     return Condition(axis, found, negated=sign == "!=")
 
 

@@ -74,36 +74,31 @@ def _some(item: Schema) -> Schema:
     return {"anyOf": [item, {"type": "array", "minItems": 1, "items": item}]}
 
 
+def _parsed(parse: Callable[[str], Any], **schema: Any) -> Key:
+    return Key(fields.text(parse), schema)
+
+
 _VALUES: Mapping[str, Key] = {
     # A copy of a shipped config may have a former title.
     "title": Key(lambda node: updated(fields.read_line(node)), _TEXT),
     "reason": Key(fields.read_line, _TEXT),
-    **dict.fromkeys(("min_time", "max_time", "budget"), Key(fields.text(parse_seconds), _TIME)),
-    "confidence": Key(fields.text(parse_fraction), _TIME),
-    "device": Key(
-        fields.text(fields.check_device),
-        {"type": "string", "pattern": "^(auto|cpu|cuda(:[0-9]+)?)$"},
-    ),
-    "loss": Key(fields.text(fields.check_loss), _TEXT),
+    **dict.fromkeys(("min_time", "max_time", "budget"), _parsed(parse_seconds, **_TIME)),
+    "confidence": _parsed(parse_fraction, **_TIME),
+    "device": _parsed(fields.check_device, type="string", pattern="^(auto|cpu|cuda(:[0-9]+)?)$"),
+    "loss": _parsed(fields.check_loss, **_TEXT),
     "losses": Key(fields.read_losses, _some({"type": ["string", "object"]})),
     "size": Key(fields.read_size, _SIZE),
     "sizes": Key(
         fields.read_sizes,
         _some({"anyOf": [_SIZE, _object({"pow2": _EXPONENTS}, required=["pow2"])]}),
     ),
-    "grad_output": Key(
-        fields.text(fields.check_grad_output), {"anyOf": [{"type": "number"}, {"const": CHANGING}]}
+    "grad_output": _parsed(
+        fields.check_grad_output, anyOf=[{"type": "number"}, {"const": CHANGING}]
     ),
     "implementation": Key(fields.read_implementation, _TEXT),
     "scale": Key(fields.read_scale, _ABOVE_0),
-    "seed": Key(
-        fields.text(fields.check_seed),
-        {"type": "integer", "minimum": 0, "maximum": fields.LARGEST_SEED},
-    ),
-    "processes": Key(
-        fields.text(fields.check_processes),
-        {"type": "integer", "minimum": 1, "maximum": MOST_PROCESSES},
-    ),
+    "seed": _parsed(fields.check_seed, type="integer", minimum=0, maximum=fields.LARGEST_SEED),
+    "processes": _parsed(fields.check_processes, type="integer", minimum=1, maximum=MOST_PROCESSES),
     "check": Key(fields.one_name("check", CATCHES, FORMER_CHECKS), _TEXT),
     "column": Key(
         fields.one_name("column", COLUMNS, FORMER_COLUMNS), {"enum": [*COLUMNS, *FORMER_COLUMNS]}

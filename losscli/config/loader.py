@@ -20,24 +20,13 @@ MERGED = {"inputs", "timing"}
 """Keys whose mappings merge with the parent's, key by key."""
 
 
-def shipped_directory() -> Path:
-    """Return the shipped configs' folder."""
-    return shipped("the configs", "configs")
-
-
 def shipped_configs() -> dict[str, Path]:
     """Return the shipped configs by name, sorted."""
-    return {path.stem: path for path in sorted(shipped_directory().glob("*.yaml"))}
+    return {path.stem: path for path in sorted(shipped("the configs", "configs").glob("*.yaml"))}
 
 
 def load_config(path: str | None, overrides: Mapping[str, object]) -> Config:
-    """Load a config file and apply the command line; a ConfigError names file, line and column.
-
-    Args:
-        path: a file, or a shipped config's name with or without ``.yaml``. None is the default.
-        overrides: validated fields of Config that replace the file's. ``losses`` holds names, which
-            keep the file's parameters; ``seed`` is the seed.
-    """
+    """Load a config file or a shipped one; ``overrides`` are validated fields, ``losses`` names."""
     return load(path, overrides)[0]
 
 
@@ -89,12 +78,11 @@ def _tables(node: Located, problems: Problems) -> list[Keys]:
             node.fail(f"expected a list of tables such as {example}, found {node.describe()}.")
         for item in node.value:
             with problems.caught():
-                known = dict.fromkeys(TABLE_KEYS, _as_written)
+                known = dict.fromkeys(TABLE_KEYS, lambda node: node)
                 keys = read_mapping(item, f"a table such as {example}", known)
                 if "title" not in keys:
                     item.fail(f"a table has no title. Add one, as in {example}.")
-                title = FIELDS["title"].read(keys["title"])
-                if title in tables:
+                if (title := FIELDS["title"].read(keys["title"])) in tables:
                     message = f"another table has the title '{title}'. Change one of them."
                     keys["title"].fail(message)
                 tables[title] = keys
@@ -124,7 +112,7 @@ def _find(name: str, *candidates: Path) -> Path:
 def _follow(file: Path, children: tuple[Path, ...], problems: Problems) -> Keys:
     root, known = read(file), (EXTENDS, TABLES, *FIELDS)
     with problems.caught():
-        read_mapping(root, "a mapping of keys", dict.fromkeys(known, _as_written))
+        read_mapping(root, "a mapping of keys", dict.fromkeys(known, lambda node: node))
     found = root.value if isinstance(root.value, dict) else {}
     keys = {key: value for key, value in found.items() if key in known}
     if (extends := keys.pop(EXTENDS, None)) is not None:
@@ -132,10 +120,6 @@ def _follow(file: Path, children: tuple[Path, ...], problems: Problems) -> Keys:
             parent = _parent(extends, file, children)
             return _over(_follow(parent, (*children, file), problems), keys)
     return keys
-
-
-def _as_written(item: Located) -> Located:
-    return item
 
 
 def _parent(extends: Located, file: Path, children: tuple[Path, ...]) -> Path:
@@ -150,7 +134,6 @@ def _parent(extends: Located, file: Path, children: tuple[Path, ...]) -> Path:
 
 
 def _over(parent: Keys, child: Keys) -> Keys:
-    """Merge a child's keys over its parent's."""
     merged = {**parent, **child}
     for key in MERGED & parent.keys() & child.keys():
         below, above = parent[key].value, child[key].value

@@ -7,7 +7,7 @@ is eight. So only its parser is used, and scalars follow the core schema of YAML
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn, TypeVar, Union
@@ -123,21 +123,17 @@ def excerpt(file: Path, line: int | None, column: int | None) -> list[str]:
     """Return a file's line and a caret under the column, or nothing."""
     if line is None or column is None:
         return []
-    try:
+    lines: list[str] = []
+    with suppress(OSError):
         lines = read_bytes(file, CONFIG_BYTES).decode("utf-8-sig", "replace").splitlines()
-    except OSError:
-        return []
     if line > len(lines):  # the end of the file
         return []
-    begin = max(0, column - 1 - _EXCERPT // 2)
-    text = lines[line - 1][begin : begin + _EXCERPT]
+    most = 90  # characters of the line
+    begin = max(0, column - 1 - most // 2)
+    text = lines[line - 1][begin : begin + most]
     shown = "".join(c if c.isprintable() else " " for c in text)
     number = f"{line:>5} | "
     return [f"{number}{shown}", f"{' ' * (len(number) + column - 1 - begin)}^"]
-
-
-_EXCERPT = 90
-"""The most characters shown of a line."""
 
 
 def _context(error: yaml.MarkedYAMLError) -> str:
@@ -211,8 +207,7 @@ class _Loader(yaml.SafeLoader):
             with self.problems.caught():
                 if isinstance(key.value, dict | list):
                     key.fail(f"expected a name as key, found {key.describe()}.")
-                first = entries.get(key.text)
-                if first is not None and first.key is not None:
+                if (first := entries.get(key.text)) is not None and first.key is not None:
                     key.fail(f"duplicate key '{key.text}', first given in line {first.key.line}.")
             entries[key.text] = self.located(value_node, key)
         return entries

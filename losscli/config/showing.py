@@ -13,8 +13,6 @@ from losscli.config.positions import Located
 from losscli.config.schema import Config, Exclude, Inputs, LossChoice, Timing
 from losscli.units import format_size
 
-WIDTH = 100
-
 Shown = dict[str, Any]
 """A value by key, as in YAML, with its origin; or nested keys, or a list of them."""
 
@@ -94,7 +92,7 @@ def _wrapped(line: str, origin: str, indent: str) -> str:
     breakable = re.sub(",\0(?!\0)", ", ", line.replace(" ", "\0"))
     comment = f" # {origin}".replace(" ", "\0")
     broken = textwrap.wrap(
-        *(breakable + comment, WIDTH), subsequent_indent=f"{indent}    ", break_long_words=False,
+        *(breakable + comment, 100), subsequent_indent=f"{indent}    ", break_long_words=False,
         break_on_hyphens=False,
     )  # fmt: skip
     return "\n".join(broken).replace("\0", " ")

@@ -19,11 +19,7 @@ _RANGE = re.compile(r"(?P<start>[^.*]+)\.\.(?P<stop>[^.*]+)\*(?P<factor>[0-9]{1,
 
 
 def parse_size(text: str) -> tuple[Shape, ...]:
-    """Parse an entry of ``sizes`` or ``--size``, which may be several sizes.
-
-    ``1024x1024`` is one size, ``32K`` a one-dimensional one (K, M, G are powers of 1024),
-    ``1K..32K*2`` doubles from 1K to 32K, and ``pow2[10:30:5]`` is 2^10, 2^15, ... 2^30.
-    """
+    """Parse an entry of ``sizes`` or ``--size``, which may be several sizes."""
     text = text.strip()
     if match := _POW2.fullmatch(text):
         start, stop, step = (int(part or 1) for part in match.groups())

@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple
 
 Scene = Mapping[str, Any]
@@ -92,15 +93,13 @@ def _rename_host(scene: Scene) -> str:
 
 
 def _make_namespace(scene: Scene) -> str:
-    child = os.fork()
-    if child == 0:
+    if (child := os.fork()) == 0:
         try:
             _call(scene, "unshare", _NEW_USERS)
             os._exit(0)
         except OSError as error:
             os._exit(error.errno or 1)
-    refused = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if refused:
+    if refused := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
         raise OSError(refused, os.strerror(refused))
     return "it is root there"
 
@@ -126,14 +125,11 @@ def _reach_kernel(scene: Scene) -> str:
 
 
 def _open_many_files(scene: Scene) -> str:
-    opened = []
-    try:
-        for _ in range(scene["open files"] + 1):
-            opened.append(os.dup(0))
-    finally:
-        for each in opened:
-            os.close(each)
-    return f"{len(opened)} files"
+    count = scene["open files"] + 1
+    with ExitStack() as opened:
+        for _ in range(count):
+            opened.callback(os.close, os.dup(0))
+    return f"{count} files"
 
 
 def _make_large_file(scene: Scene) -> str:
@@ -191,10 +187,8 @@ def _keep_descriptors(scene: Scene) -> str:
     """Look for open files besides three streams, the channel, operands and results."""
     found = []
     for name in os.listdir("/proc/self/fd"):
-        try:
+        with suppress(OSError):  # the folder's own, which is closed by now
             found.append(os.readlink(f"/proc/self/fd/{name}"))
-        except OSError:  # the folder's own, which is closed by now
-            continue
     return "" if len(found) <= 6 else ", ".join(sorted(found))
 
 
@@ -255,7 +249,7 @@ class Attack(NamedTuple):
     attempt: Callable[[Scene], str | None]
     """Returns what it reached; an empty string, None or an exception means nothing."""
     outcome: str = ""
-    """The scene's property with the outcome, if the attempt cannot tell."""
+    """What tells the outcome, if the attempt cannot: ``victim_ended``, ``received`` or ``left``."""
     alone: bool = False
     """Whether the attempt may end its worker."""
     on_cuda: bool = True

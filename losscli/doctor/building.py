@@ -9,7 +9,7 @@ from pathlib import Path
 
 from losscli.build import diagnosis
 from losscli.build.builder import FROM_WHEEL
-from losscli.build.cache import copy_sources
+from losscli.build.cache import copy_sources, user_cache
 from losscli.build.ninja import find_ninja
 from losscli.build.nvcc import gencode_flags, requested_architectures, searched
 from losscli.build.plan import Plan, csrc_root, make_plan
@@ -59,7 +59,7 @@ def nvcc(machine: Machine) -> Observation:
             answer = refusal(error, WARNING)
         else:
             return ok(f"none that can be used, and {CPU} needs none; {looked}")
-        return Observation(answer.state, f"{answer.found}; {looked}", answer.advice)
+        return answer._replace(found=f"{answer.found}; {looked}")
     return ok(f"{text}; {looked}")
 
 
@@ -73,8 +73,7 @@ def host_compiler(machine: Machine) -> Observation | None:
     except UnfitError:
         found = "not tried: nvcc or the C++ compiler is missing"
         return warning(found, "See the lines about nvcc and the C++ compiler.")
-    error = _trial(machine, Target(RUNTIME, CUDA))
-    if error:
+    if error := _trial(machine, Target(RUNTIME, CUDA)):
         raise UnfitError(f"{shlex.join(tool.command)} fails with {name}: {error}")
     return ok(f"nvcc compiles with {name}")
 
@@ -82,15 +81,14 @@ def host_compiler(machine: Machine) -> Observation | None:
 def ninja(machine: Machine) -> Observation:
     """Find ninja."""
     program = find_ninja()
-    version = first_line([str(program), "--version"])
-    if not version:
+    if not (version := first_line([str(program), "--version"])):
         raise UnfitError(f"{program} does not run. Run `pip install --force-reinstall ninja`.")
     return ok(f"{version}, {program}")
 
 
 def cache(machine: Machine) -> Observation:
     """Check that libraries can be stored and other users cannot replace them."""
-    cache = machine.cache
+    cache = user_cache()
     cache.require_private()
     there = cache.nearest()
     state = f"of {_owner(there)}" if there == cache.root else "not there yet"
@@ -100,10 +98,8 @@ def cache(machine: Machine) -> Observation:
     except UnfitError as error:
         return without(machine, error)
     if os.statvfs(there).f_flag & getattr(os, "ST_NOEXEC", 0):
-        return problem(
-            f"{what}, on a file system that is mounted noexec: libraries in it cannot be loaded",
-            f"Name a folder on another file system in {CACHE_VARIABLE}.",
-        )
+        told = f"{what}, on a file system that is mounted noexec: libraries in it cannot be loaded"
+        return problem(told, f"Name a folder on another file system in {CACHE_VARIABLE}.")
     return ok(what)
 
 
@@ -134,10 +130,9 @@ def _trial(machine: Machine, target: Target) -> str:
 
 
 def _run(plan: Plan, work: Path) -> str:
-    environ = {**os.environ, "LC_ALL": "C"}
     for step, command in plan.commands(plan.target.name):
         try:
-            done = run(command, cwd=work, env=environ, timeout=TRIAL_SECONDS)
+            done = run(command, cwd=work, env={**os.environ, "LC_ALL": "C"}, timeout=TRIAL_SECONDS)
         except subprocess.TimeoutExpired:
             return f"a few lines take longer than {TRIAL_SECONDS} s"
         except OSError as error:

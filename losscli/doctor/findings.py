@@ -1,9 +1,9 @@
 """The result of a probe: a fact, its state, and advice."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal, NamedTuple
 
 from losscli.doctor.machine import Machine
 from losscli.errors import LosscliError
@@ -18,8 +18,7 @@ ELSE = "Correct that, or choose another --device."
 STATES: tuple[State, ...] = (OK, WARNING, PROBLEM)
 
 
-@dataclass(frozen=True)
-class Observation:
+class Observation(NamedTuple):
     """The answer of a probe."""
 
     state: State
@@ -27,9 +26,7 @@ class Observation:
     advice: str = ""
 
 
-ok = partial(Observation, OK)
-warning = partial(Observation, WARNING)
-problem = partial(Observation, PROBLEM)
+ok, warning, problem = (partial(Observation, state) for state in STATES)
 
 
 def refusal(error: LosscliError, state: State = PROBLEM) -> Observation:
@@ -69,11 +66,9 @@ class Probe:
             answer = self.refuse(machine, error)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-            answer = warning(
-                f"unknown, because the probe failed: {reason}",
-                "If no other line explains it, report it with what --json writes.",
-            )
-        return None if answer is None else Finding(self.area, self.name, *astuple(answer))
+            advice = "If no other line explains it, report it with what --json writes."
+            answer = warning(f"unknown, because the probe failed: {reason}", advice)
+        return None if answer is None else Finding(self.area, self.name, *answer)
 
 
 class Examination(CommandRecord, frozen=True, kw_only=True):
@@ -82,7 +77,6 @@ class Examination(CommandRecord, frozen=True, kw_only=True):
     kind: Literal["doctor"] = "doctor"
     asked_device: str
     device: str
-    """The examined device: ``cuda:0``."""
     results: Sequence[Finding]
 
     derived: ClassVar[Mapping[str, str]] = {"device": "usable", "usable": "counts"}

@@ -9,7 +9,6 @@ from losscli.units import finite, format_bytes
 
 HIDDEN_BYTES = 2**30
 _NO_SMI = "nvidia-smi does not report it"
-_START = "In a container start it with `--gpus all`; else install NVIDIA's driver."
 
 
 def driver(machine: Machine) -> Observation | None:
@@ -20,12 +19,11 @@ def driver(machine: Machine) -> Observation | None:
         advice = "Reboot, or reinstall the driver."
         return make(f"NVIDIA's driver does not respond: {trouble}", advice)
     if not found:
-        if machine.on_gpu:
-            return problem("no NVIDIA driver is found (libcuda.so.1)", _START)
-        return None
-    state = machine.gpu_state
+        advice = "In a container start it with `--gpus all`; else install NVIDIA's driver."
+        missing = problem("no NVIDIA driver is found (libcuda.so.1)", advice)
+        return missing if machine.on_gpu else None
     text = f"CUDA {dotted(found)} at most"
-    if state:
+    if state := machine.gpu_state:
         text = f"{state['driver_version']}, {text}"
     built = parse_version(machine.torch.install.cuda) if machine.torch else None
     if built and built[0] > found[0]:
@@ -36,18 +34,15 @@ def driver(machine: Machine) -> Observation | None:
 
 def gpus(machine: Machine) -> Observation:
     """List the GPUs."""
-    there = machine.driver.gpus
-    if not there:
-        if machine.on_gpu:
-            hidden = machine.hidden_gpus or "See the line about the driver."
-            return problem("the driver shows none", hidden)
-        return ok("none; runs use the CPU")
+    if not (there := machine.driver.gpus):
+        if not machine.on_gpu:
+            return ok("none; runs use the CPU")
+        advice = machine.hidden_gpus or "See the line about the driver."
+        return problem("the driver shows none", advice)
     names = [f"{gpu.name} {gpu.model} ({format_bytes(gpu.memory_bytes)})" for gpu in there]
     if machine.on_gpu and not machine.has_gpu:
-        return problem(
-            f"there is no {machine.device}; the driver shows {', '.join(names)}",
-            f"Choose another with --device. {machine.hidden_gpus}".strip(),
-        )
+        advice = f"Choose another with --device. {machine.hidden_gpus}".strip()
+        return problem(f"there is no {machine.device}; the driver shows {', '.join(names)}", advice)
     return ok(", ".join(names))
 
 
@@ -64,29 +59,22 @@ def monitoring(machine: Machine) -> Observation:
         most = finite((machine.gpu_state or {}).get("clocks.max.sm", ""))
         of = f" of {most:.0f}" if most else ""
         parts.append(f"{read['sm_clock_hz'][-1] / 1e6:.0f}{of} MHz")
-    if "celsius" in read:
-        parts.append(f"{read['celsius'][-1]:.0f} °C")
-    if "watts" in read:
-        parts.append(f"{read['watts'][-1]:.0f} W")
-    reasons = read.get("throttle_reasons", [])
-    if reasons:
-        return warning(
-            f"{', '.join(parts)}; throttled: {', '.join(reasons)}",
-            "Let it cool down, look at its power supply, or wait for other programs to end.",
-        )
+    units = (("celsius", "°C"), ("watts", "W"))
+    parts += [f"{read[key][-1]:.0f} {unit}" for key, unit in units if key in read]
+    if reasons := read.get("throttle_reasons"):
+        advice = "Let it cool down, look at its power supply, or wait for other programs to end."
+        return warning(f"{', '.join(parts)}; throttled: {', '.join(reasons)}", advice)
     return ok(", ".join([*parts, "not throttled"]))
 
 
 def sharing(machine: Machine) -> Observation:
     """Check whether several processes may use the GPU, as benchmarks do."""
     mode = (machine.gpu_state or {}).get("compute_mode", "")
+    advice = "As root: `nvidia-smi -c DEFAULT`."
     if mode == "Prohibited":
-        return problem("the GPU is closed to computing", "As root: `nvidia-smi -c DEFAULT`.")
+        return problem("the GPU is closed to computing", advice)
     if mode == "Exclusive_Process":
-        return warning(
-            "one process at a time: bench and judge use several",
-            "As root: `nvidia-smi -c DEFAULT`.",
-        )
+        return warning("one process at a time: bench and judge use several", advice)
     return ok("several processes may use it" if mode else _NO_SMI)
 
 
@@ -97,15 +85,11 @@ def others(machine: Machine) -> Observation:
         return warning(f"unknown: {_NO_SMI}", "Check whether `nvidia-smi` works here.")
     if listed:
         names = [f"{row['process_name']} ({row['pid']})" for row in listed]
-        return warning(
-            f"in use by {', '.join(names)}",
-            "Times cannot be trusted: wait, end these programs, or choose another GPU.",
-        )
+        advice = "Times cannot be trusted: wait, end these programs, or choose another GPU."
+        return warning(f"in use by {', '.join(names)}", advice)
     used, busy = finite(state["memory.used"]) or 0.0, finite(state["utilization.gpu"]) or 0.0
     if used * 2**20 > HIDDEN_BYTES or busy:
-        return warning(
-            f"{format_bytes(used * 2**20)} and {busy:.0f} % of the GPU are used by programs that "
-            "are not shown here",
-            "They may run in other containers: look at `nvidia-smi` on the host.",
-        )
+        part = f"{format_bytes(used * 2**20)} and {busy:.0f} % of the GPU"
+        advice = "They may run in other containers: look at `nvidia-smi` on the host."
+        return warning(f"{part} are used by programs that are not shown here", advice)
     return ok("none")

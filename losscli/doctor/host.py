@@ -28,7 +28,6 @@ OTHER_NEEDS = {
     "files": "use a kernel with Landlock (5.13 or newer)",
     "system calls": "use a kernel with filters of seccomp",
 }
-_MEMORY_LIMITS = {"ulimit -v": "RLIMIT_AS", "ulimit -d": "RLIMIT_DATA"}
 
 
 def memory(machine: Machine) -> Observation:
@@ -45,18 +44,15 @@ def memory(machine: Machine) -> Observation:
 def limits(machine: Machine) -> Observation:
     """Check the shell's resource limits."""
     parts = []
-    for name, which in _MEMORY_LIMITS.items():
-        most = resource.getrlimit(getattr(resource, which))[0]
-        if most != resource.RLIM_INFINITY:
+    for name, which in (("ulimit -v", resource.RLIMIT_AS), ("ulimit -d", resource.RLIMIT_DATA)):
+        if (most := resource.getrlimit(which)[0]) != resource.RLIM_INFINITY:
             parts.append(f"`{name}` limits memory to {format_bytes(most)}")
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if files != resource.RLIM_INFINITY and files < LEAST_OPEN_FILES:
         parts.append(f"`ulimit -n` limits open files to {files}")
     if parts:
-        return warning(
-            "; ".join(parts),
-            f"Set `ulimit -v unlimited -d unlimited -n {LEAST_OPEN_FILES}` in the shell.",
-        )
+        advice = f"Set `ulimit -v unlimited -d unlimited -n {LEAST_OPEN_FILES}` in the shell."
+        return warning("; ".join(parts), advice)
     return ok(f"{files} open files, no limit of memory")
 
 
@@ -75,14 +71,11 @@ def cores(machine: Machine) -> Observation:
 
 def frequency(machine: Machine) -> Observation:
     """Check the CPU's frequency governor."""
-    found = governor()
-    if found is None:
+    if (found := governor()) is None:
         return ok("no governor is shown, as in most virtual machines")
     if found != "performance":
-        return warning(
-            f"{found}: the CPU's clock follows the load, so that short runs are slower",
-            "As root: `cpupower frequency-set -g performance`.",
-        )
+        told = f"{found}: the CPU's clock follows the load, so that short runs are slower"
+        return warning(told, "As root: `cpupower frequency-set -g performance`.")
     return ok(found)
 
 
@@ -90,8 +83,7 @@ def others(machine: Machine) -> Observation:
     """Measure how much CPU other programs use."""
     conditions = CpuConditions()
     machine.sleep(LOOK_SECONDS)
-    part = conditions.others()
-    if part is None:
+    if (part := conditions.others()) is None:
         return warning("unknown: the kernel does not count what its cores do", "Look at `top`.")
     text = f"other programs use {part:.0%} of the cores"
     if is_busy({"others": part}):
@@ -101,12 +93,9 @@ def others(machine: Machine) -> Observation:
 
 def memory_allocator(machine: Machine) -> Observation:
     """Check whether measuring processes can keep freed memory."""
-    why = allocator.unsettable()
-    if why:
-        return warning(
-            f"times on a CPU include page faults of temporaries: {why}",
-            "Use a system with glibc, and unset LD_PRELOAD.",
-        )
+    if why := allocator.unsettable():
+        advice = "Use a system with glibc, and unset LD_PRELOAD."
+        return warning(f"times on a CPU include page faults of temporaries: {why}", advice)
     return ok("glibc; processes that measure keep freed memory")
 
 
@@ -118,10 +107,8 @@ def isolation(machine: Machine) -> Observation:
     lacks = [*missing(reached), *filter(None, [answer.get("error")])]
     if not lacks:
         return ok("judge can isolate files in full; --isolation tries it")
-    return warning(
-        f"judge cannot isolate: {', '.join(lacks)}; reached: {', '.join(reached)}",
-        f"To judge files that you do not trust, {advice(lacks)}",
-    )
+    told = f"judge cannot isolate: {', '.join(lacks)}; reached: {', '.join(reached)}"
+    return warning(told, f"To judge files that you do not trust, {advice(lacks)}")
 
 
 def advice(lacks: Iterable[str]) -> str:

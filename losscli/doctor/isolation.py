@@ -35,12 +35,9 @@ NOT_THERE: Final = "not there"
 
 MEMORY_BYTES, PROCESSES = 3 * 2**28, 32
 SMALL = Allowance(memory_bytes=MEMORY_BYTES, processes=PROCESSES, build_seconds=60.0)
-DEVICES = tuple(
-    f"/dev/{name}"
-    for name in (
-        *("kmsg", "console", "mem", "kvm", "fuse", "ptmx", "tty0", "net/tun", "loop0"),
-        *("sda", "vda", "xvda", "nvme0n1", "dm-0"),
-    )
+DEVICES = (
+    *("kmsg", "console", "mem", "kvm", "fuse", "ptmx", "tty0", "net/tun", "loop0"),
+    *("sda", "vda", "xvda", "nvme0n1", "dm-0"),
 )
 """Devices that can be opened without effect, unlike a watchdog's."""
 _IPC_CREATE, _IPC_REMOVE = 0o3600, 0
@@ -119,7 +116,7 @@ class Scene:
             "lasting": self.lasting,
             "lock": str(lock),
             "cache": str(locks.parent),
-            "devices": [path for path in DEVICES if os.path.exists(path)],
+            "devices": [node for name in DEVICES if os.path.exists(node := f"/dev/{name}")],
             "numbers": {name: kernel.number(name) for name in kernel.NUMBERS},
             "open files": limits.OPEN_FILES,
             "memory": MEMORY_BYTES,
@@ -127,26 +124,17 @@ class Scene:
         }
 
     def outcome(self, attack: Attack) -> str:
-        """Return the outcome of an attack that cannot tell by itself."""
-        return str(getattr(self, attack.outcome)) if attack.outcome else ""
-
-    @property
-    def victim_ended(self) -> str:
-        """How the other process ended, or an empty string."""
-        code = self.victim.poll()
-        return "" if code is None else f"it ended {how_ended(code)}"
-
-    @property
-    def received(self) -> str:
-        """What arrived by UDP."""
-        with suppress(OSError):
-            return str(self.udp.socket.recv(16).decode())
+        """Return the outcome of an attack that cannot tell by itself, or an empty string."""
+        match attack.outcome:
+            case "victim_ended":
+                code = self.victim.poll()
+                return "" if code is None else f"it ended {how_ended(code)}"
+            case "received":
+                with suppress(OSError):
+                    return str(self.udp.socket.recv(16).decode())
+            case "left":
+                return ", ".join(path for path in self.lasting if os.path.exists(path))
         return ""
-
-    @property
-    def left(self) -> str:
-        """The files that a worker left for the next one."""
-        return ", ".join(path for path in self.lasting if os.path.exists(path))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import convert
 
 from losscli.build.builder import Builder, BuildResult
-from losscli.build.cache import Cache, user_cache
+from losscli.build.cache import user_cache
 from losscli.build.compilers import Compilers
 from losscli.build.plan import TorchInstall, csrc_root
 from losscli.build.targets import CPU, CUDA, Target, production
@@ -22,11 +22,8 @@ from losscli.machine.devices import Gpu
 
 NO_TORCH = TorchInstall("", Path(), None, True)
 """Stands for a torch that cannot be imported, while searching for compilers."""
-GPU_FIELDS = (
-    *("uuid", "driver_version", "compute_mode"),
-    *("clocks.max.sm", "memory.used", "utilization.gpu"),
-)
-PROCESS_FIELDS = ("gpu_uuid", "pid", "process_name", "used_memory")
+GPU_FIELDS = "uuid,driver_version,compute_mode,clocks.max.sm,memory.used,utilization.gpu"
+PROCESS_FIELDS = "gpu_uuid,pid,process_name,used_memory"
 
 
 @dataclass(frozen=True)
@@ -84,8 +81,7 @@ class Machine:
     @property
     def hidden_gpus(self) -> str:
         """Advice, if a variable may hide GPUs."""
-        given = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if given is None:
+        if (given := os.environ.get("CUDA_VISIBLE_DEVICES")) is None:
             return ""
         return f"CUDA_VISIBLE_DEVICES is '{given}' and may hide GPUs: unset it, or name others."
 
@@ -116,11 +112,6 @@ class Machine:
         return compilers
 
     @cached_property
-    def cache(self) -> Cache:
-        """The cache of built libraries."""
-        return user_cache()
-
-    @cached_property
     def libraries(self) -> list[Target]:
         """The libraries of all losses on the device."""
         return production((*LOSSES, *ROW_LOSSES), CUDA if self.on_gpu else CPU)
@@ -130,32 +121,27 @@ class Machine:
         """The libraries that need no build; none without torch."""
         if not self.torch:
             return []
-        builder = Builder(self.compilers, self.cache, csrc_root(), lambda note: None)
+        builder = Builder(self.compilers, user_cache(), csrc_root(), lambda note: None)
         return builder.ready(self.libraries)
 
     @cached_property
     def gpu_state(self) -> dict[str, str] | None:
         """nvidia-smi's facts about the GPU, or None."""
-        rows = _rows("gpu", GPU_FIELDS) or []
-        return next((row for row in rows if self._is_ours(row["uuid"])), None)
+        return next(iter(self._rows("gpu", GPU_FIELDS) or ()), None)
 
     @cached_property
     def gpu_processes(self) -> list[dict[str, str]] | None:
         """nvidia-smi's processes on the GPU, or None."""
-        rows = _rows("compute-apps", PROCESS_FIELDS)
-        return rows and [row for row in rows if self._is_ours(row["gpu_uuid"])]
+        return self._rows("compute-apps", PROCESS_FIELDS)
 
-    def _is_ours(self, name: str) -> bool:
+    def _rows(self, of: str, fields: str) -> list[dict[str, str]] | None:
+        """Return nvidia-smi's rows of the GPU, whose UUID is the first field, or None."""
+        text = printed(["nvidia-smi", f"--query-{of}={fields}", "--format=csv,noheader,nounits"])
+        if text is None:
+            return None
         ours = [gpu.uuid for gpu in self.driver.gpus if gpu.name == self.device]
         if self.torch:  # which may differ from the driver in a partition
             ours.append(self.torch.uuid)
-        return any(uuid and uuid in name for uuid in ours)
-
-
-def _rows(of: str, names: tuple[str, ...]) -> list[dict[str, str]] | None:
-    query = f"--query-{of}={','.join(names)}"
-    text = printed(["nvidia-smi", query, "--format=csv,noheader,nounits"])
-    if text is None:
-        return None
-    rows = csv.reader(text.splitlines(), skipinitialspace=True)
-    return [dict(zip(names, row, strict=True)) for row in rows if len(row) == len(names)]
+        rows, names = csv.reader(text.splitlines(), skipinitialspace=True), fields.split(",")
+        facts = (dict(zip(names, row, strict=True)) for row in rows if len(row) == len(names))
+        return [row for row in facts if any(uuid and uuid in row[names[0]] for uuid in ours)]

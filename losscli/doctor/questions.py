@@ -31,8 +31,7 @@ def ask(question: str, *arguments: str) -> dict[str, Any]:
         if answer is not None:
             found: dict[str, Any] = json.loads(answer)
             return found
-        code = process.end(SECONDS)
-        if code < 0:
+        if (code := process.end(SECONDS)) < 0:
             raise NoAnswerError(f"the process was ended {how_ended(code)}")
         told.seek(0)
         lines = told.read().decode(errors="replace").strip().splitlines()
@@ -104,12 +103,8 @@ QUESTIONS: dict[str, Callable[..., dict[str, Any]]] = {
 }
 
 
-def main(question: str, *arguments: str) -> None:
-    """Answer one question."""
+if __name__ == "__main__":
+    question, *arguments = sys.argv[1:]
     with to_parent() as channel:
         channel.send(json.dumps(QUESTIONS[question](*arguments)).encode())
         os._exit(0)  # a broken library may crash when it is unloaded
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

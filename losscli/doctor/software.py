@@ -20,19 +20,15 @@ def system(machine: Machine) -> Observation:
 
 def torch(machine: Machine) -> Observation:
     """Check that torch can be imported."""
-    found = machine.torch
-    if not found:
+    if not (found := machine.torch):
         missing = "No module named 'torch'" in machine.torch_error
         advice = "Run `pip install torch`" if missing else "Reinstall torch"
-        return problem(
-            f"cannot be imported: {machine.torch_error}",
-            f"{advice}; `{sys.executable} -c 'import torch'` shows the whole error.",
-        )
+        advice += f"; `{sys.executable} -c 'import torch'` shows the whole error."
+        return problem(f"cannot be imported: {machine.torch_error}", advice)
     cuda = found.install.cuda
     built = f"built for CUDA {cuda}" if cuda else "built without CUDA"
     text = f"{found.install.version}, {built}, {found.install.root}"
-    version = parse_version(found.install.version)
-    if version and version < MINIMUM_TORCH:
+    if (version := parse_version(found.install.version)) and version < MINIMUM_TORCH:
         oldest = ".".join(map(str, MINIMUM_TORCH))
         return problem(text, f"Install torch {oldest} or newer: `pip install 'torch>={oldest}'`.")
     if found.install.hip and machine.on_gpu:
@@ -42,24 +38,20 @@ def torch(machine: Machine) -> Observation:
 
 def device(machine: Machine) -> Observation:
     """Check that torch computes on the requested device."""
-    found = machine.torch
-    if not found:
+    if not (found := machine.torch):
         return problem(f"{machine.device} cannot be used without torch", "See torch.")
     if found.unfit:
         what = found.unfit.removesuffix(_INSTEAD)
         advice = "Use --device cpu." if what != found.unfit else "Choose another with --device."
         return problem("; ".join([what, *found.warnings]), _advice(machine, found) or advice)
     if found.trouble:
-        return problem(
-            f"{machine.device} does not compute: {found.trouble}",
-            "See the lines about the GPU. If another program uses it, wait or choose another.",
-        )
+        advice = "See the lines about the GPU. If another program uses it, wait or choose another."
+        return problem(f"{machine.device} does not compute: {found.trouble}", advice)
     if machine.asked == "auto" and not machine.on_gpu and machine.driver.gpus:
         why = "; ".join(found.warnings) or f"torch {found.install.version} does not use it"
-        return warning(
-            f"cpu, although there is a GPU ({machine.driver.gpus[0].model}): {why}",
-            _advice(machine, found) or "`losscli doctor --device cuda` says more.",
-        )
+        told = f"cpu, although there is a GPU ({machine.driver.gpus[0].model}): {why}"
+        advice = _advice(machine, found) or "`losscli doctor --device cuda` says more."
+        return warning(told, advice)
     return ok(f"{machine.device}, a small calculation is right")
 
 

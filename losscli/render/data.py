@@ -34,7 +34,7 @@ def _jsonl_of(record: AnyRecord) -> str:
     """Write a line of what all rows share, then a line a row."""
     whole = _whole(record)
     if isinstance(record, Run):
-        lines = [record.header.to_json(), *whole["results"]]
+        lines = [whole, *whole.pop("results")]
     elif isinstance(record, History):
         lines = [whole, *whole.pop("rows")]
     elif isinstance(record, Comparisons):

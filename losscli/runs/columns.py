@@ -149,7 +149,6 @@ COLUMNS = {
     ),
 }
 FORMER_COLUMNS = {"extra": "memory"}
-"""Present names by former names."""
 ENERGY = frozenset({"energy", "power"})
 """Columns that need an energy measurement, a second more per time."""
 LEAST_IMPORTANT = ("p20-p80", "memory", "host", "exchange", "ulp", "gbps", "tflops", "limit")

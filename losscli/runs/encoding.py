@@ -51,10 +51,7 @@ class RecordError(ValueError):
 
 
 def read_json(kind: type[T], text: bytes) -> T:
-    """Return the record, or list of records; RecordError for a bad field, UNREADABLE for bad JSON.
-
-    Names that earlier versions wrote are read too.
-    """
+    """Return the record or records; RecordError for a bad field, UNREADABLE for bad JSON."""
     if former_names.are_in(text):
         return read_value(kind, former_names.updated(msgspec.json.decode(text)))
     with _record_errors(kind):
@@ -78,8 +75,7 @@ def _record_errors(kind: Any) -> Iterator[None]:
         found = text[: place.start()] if place else text
         path = place["field"] if place else ""
         index = int(place["index"]) if place and place["index"] else None
-        given = _QUOTED.search(found)
-        if given and (candidates := _candidates(kind, path)):
+        if (given := _QUOTED.search(found)) and (candidates := _candidates(kind, path)):
             name = path.rpartition(".")[2]
             known = unknown(name, given[1], candidates).removesuffix(".")
             raise RecordError(f"'{name}': {known}", index) from None

@@ -73,8 +73,7 @@ def holder_of(output: Path) -> Holder | None:
 
 def refuse_held(output: Path) -> None:
     """Raise UsageError if another process holds an output."""
-    holder = holder_of(output)
-    if holder and holder != Holder.here(holder.since):
+    if (holder := holder_of(output)) and holder != Holder.here(holder.since):
         raise _refusal(output, holder)
 
 
@@ -108,6 +107,5 @@ def _is_at(file: IO[str], path: Path) -> bool:
 
 
 def _refusal(output: Path, holder: Holder) -> UsageError:
-    return UsageError(
-        f"{output} is being written by {holder}. Wait for its end, or choose another -o or --save."
-    )
+    advice = "Wait for its end, or choose another -o or --save."
+    return UsageError(f"{output} is being written by {holder}. {advice}")

@@ -1,4 +1,4 @@
-"""Names in records that earlier versions wrote: keys, a verdict, tables of the shipped configs."""
+"""Present names by those that earlier versions wrote: keys, a verdict, tables of configs."""
 
 from typing import Any
 
@@ -8,7 +8,6 @@ KEYS = {
     "peer": "baseline",
     "beside": "interleaved",
 }
-"""Present keys by former ones."""
 TEXTS = {
     "NO WORSE THAN TORCH": "SAME ERROR AS PYTORCH",
     "losscli and its peers": "losscli and the baselines",
@@ -18,7 +17,6 @@ TEXTS = {
     ),
     "incoming gradients other than 1": "a grad_output other than 1",
 }
-"""Present texts by former ones."""
 _GRAD_OUTPUT = "with an incoming gradient other than 1", "with a grad_output other than 1"
 """The former end of several titles, and the present one."""
 _IN_JSON = (*(f'"{name}"'.encode() for name in (*KEYS, *TEXTS)), _GRAD_OUTPUT[0].encode())

@@ -45,8 +45,8 @@ class Journal:
         """Write the header of ``run`` and its results so far, as unfinished; see `journal_of`."""
         self.path = journal_path(output)
         with writing(self.path, f"Choose another {_option(name)}."):
-            header = replace(run.header, unfinished=True)
-            records = [header.to_json(), *(result.to_json() for result in run.results)]
+            header = replace(run, unfinished=True).to_json()
+            records = [header, *header.pop("results")]
             replace_file(self.path, (f"{json_line(record)}\n".encode() for record in records))
             self._file: TextIO = self.path.open("a", encoding="utf-8")
 
@@ -70,10 +70,8 @@ def refuse_unreported(kind: str, output: Path, name: str, resumed: Path | None =
     if not output.exists() or output.stat().st_mtime_ns < path.stat().st_mtime_ns:
         known = name or output
         resume = f"Continue the run with --resume {known}, move" if kind == "bench" else "Move"
-        raise UsageError(
-            f"{path} holds the finished cases of a run that was killed. "
-            f"{resume} the file away or choose another {_option(name)}."
-        )
+        said = f"{path} holds the finished cases of a run that was killed."
+        raise UsageError(f"{said} {resume} the file away or choose another {_option(name)}.")
 
 
 def _option(name: str) -> str:
@@ -87,10 +85,8 @@ def find_unfinished(name: str) -> Path:
     try:
         path = path or find_run(name)
     except UsageError as error:
-        raise UsageError(
-            f"{error} A run that was killed before it was saved is found by the path of its -o: "
-            "--resume PATH."
-        ) from None
+        killed = "A run that was killed before it was saved is found by the path of its -o"
+        raise UsageError(f"{error} {killed}: --resume PATH.") from None
     refuse_held(output_of(path).resolve())
     return path
 
@@ -99,17 +95,14 @@ def read_unfinished(path: Path, run: Run, *, host: bool) -> tuple[Run, list[Diff
     """Return an unfinished run and what changed since; UsageError if ``run`` measures another."""
     before = read_run(path, "bench")
     if before.plan != run.plan:
-        raise UsageError(
-            f"{path} has another config: it was begun by `{' '.join(before.command)}`. Resume it "
-            "with the same config and options."
-        )
+        said = f"{path} has another config: it was begun by `{' '.join(before.command)}`."
+        raise UsageError(f"{said} Resume it with the same config and options.")
     if before.parts != run.parts:
         had, asked = (
             f"--part {', '.join(r.parts)}" if r.parts else "no --part" for r in (before, run)
         )
-        raise UsageError(
-            f"{path} was begun with {had}, and this run has {asked}. Resume it as it was."
-        )
+        said = f"{path} was begun with {had}, and this run has {asked}."
+        raise UsageError(f"{said} Resume it as it was.")
     unlike = differences(before.environment, run.environment, host=host)
     if apart := next(filter(parts_ways, unlike), None):
         raise UsageError(

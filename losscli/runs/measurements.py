@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from itertools import islice
 from statistics import NormalDist
 from typing import Annotated, Any, ClassVar
 
@@ -42,10 +42,8 @@ class Seconds(Record, frozen=True):
     @property
     def by_process(self) -> list[tuple[float, ...]]:
         """The samples of each process."""
-        if not self.processes:
-            return [self.samples]
-        ends = list(accumulate(self.processes))
-        return [self.samples[end - n : end] for end, n in zip(ends, self.processes, strict=True)]
+        left = iter(self.samples)
+        return [tuple(islice(left, n)) for n in self.processes or (len(self.samples),)]
 
     derived: ClassVar[Mapping[str, str]] = {"p80": "p95", "p95": "p99", "min": "max"}
 

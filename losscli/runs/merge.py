@@ -21,11 +21,7 @@ _ATTACHED = re.compile(rf"--({_OF_PART})=|-o.|LOSSCLI_(BENCH|VERIFY)_({_OF_PART.
 
 
 def merge(runs: Mapping[str, Run], *, mixed: bool = False) -> Run:
-    """Return the run of these shards, by name; if incomplete, it lists its shards.
-
-    ``mixed`` accepts different machines; times then name theirs. UsageError if they are not
-    different shards of one run of one losscli.
-    """
+    """Return the run of these shards, by name; UsageError if they are not those of one run."""
     for name, run in runs.items():
         _check_part(name, run)
     runs = dict(sorted(runs.items(), key=lambda item: min(_numbers(item[1]))))
@@ -40,9 +36,8 @@ def merge(runs: Mapping[str, Run], *, mixed: bool = False) -> Run:
             )
     for (one, first_run), (other, run) in combinations(runs.items(), 2):
         if twice := {*first_run.parts} & {*run.parts}:
-            raise UsageError(
-                f"{one} and {other} both have part {min(twice)}. Leave one of them out."
-            )
+            said = f"{one} and {other} both have part {min(twice)}."
+            raise UsageError(f"{said} Leave one of them out.")
     _check_apart(runs)
     every = list(runs.values())
     count = parse_part(first.parts[0]).count
@@ -71,21 +66,18 @@ def missing_parts(run: Run) -> list[str]:
 
 def _check_part(name: str, run: Run) -> None:
     if not run.parts:
-        raise UsageError(
-            f"{name} is a whole run, measured without --part. {ONE_RUN}; `losscli compare` "
-            "compares whole runs."
-        )
+        said = f"{name} is a whole run, measured without --part. {ONE_RUN}"
+        raise UsageError(f"{said}; `losscli compare` compares whole runs.")
+    part = f"part {', '.join(run.parts)}"
     if run.unfinished:
         resume = f"Finish it with --resume {name}, or run" if run.kind == "bench" else "Run"
-        raise UsageError(
-            f"{name} was interrupted, or stopped at a failure: it does not have all results of "
-            f"{_parts(run)}. {resume} the part again."
-        )
-    if len(run.results) != run.result_count:
-        raise UsageError(
-            f"{name} is damaged: it has {len(run.results)} results of {_parts(run)}, and says that "
-            f"it has {run.result_count}. Copy the file again, or run the part again."
-        )
+        lacks = f"it does not have all results of {part}"
+        said = f"{name} was interrupted, or stopped at a failure: {lacks}."
+        raise UsageError(f"{said} {resume} the part again.")
+    if (count := len(run.results)) != run.result_count:
+        said = f"it has {count} results of {part}, and says that it has {run.result_count}"
+        advice = "Copy the file again, or run the part again."
+        raise UsageError(f"{name} is damaged: {said}. {advice}")
     if twice := next((part for part in run.parts if run.parts.count(part) > 1), ""):
         raise UsageError(f"{name} says twice that it has part {twice}. Merge the parts again.")
 
@@ -94,15 +86,10 @@ def _numbers(run: Run) -> list[int]:
     return [parse_part(part).number for part in run.parts]
 
 
-def _parts(run: Run) -> str:
-    return f"part {', '.join(run.parts)}"
-
-
 def _check_alike(base: str, first: Run, name: str, run: Run) -> None:
     if first.kind != run.kind:
-        raise UsageError(
-            f"{base} is from `losscli {first.kind}`, {name} from `losscli {run.kind}`. {ONE_RUN}."
-        )
+        said = f"{base} is from `losscli {first.kind}`, {name} from `losscli {run.kind}`."
+        raise UsageError(f"{said} {ONE_RUN}.")
     one, other = (parse_part(each.parts[0]).count for each in (first, run))
     if one != other:
         raise UsageError(f"{base} is one of {one} parts, {name} one of {other}. {ONE_RUN}.")
@@ -110,10 +97,9 @@ def _check_alike(base: str, first: Run, name: str, run: Run) -> None:
         if unlike.fact in SOFTWARE and unlike.fact != "gpu_driver":
             raise UsageError(f"{base} and {name} have different software, {unlike}. {ONE_RUN}.")
     if first.plan != run.plan:
-        raise UsageError(
-            f"{base} and {name} have different configs: they are from `"
-            f"{' '.join(first.command)}` and `{' '.join(run.command)}`. {ONE_RUN}."
-        )
+        commands = f"`{' '.join(first.command)}` and `{' '.join(run.command)}`"
+        said = f"{base} and {name} have different configs: they are from {commands}."
+        raise UsageError(f"{said} {ONE_RUN}.")
 
 
 def _check_apart(runs: Mapping[str, Run]) -> None:
@@ -124,8 +110,7 @@ def _check_apart(runs: Mapping[str, Run]) -> None:
             key: tuple[object, ...] = (getattr(result, "table", ""), result.case)
             if isinstance(result, VerifyResult):  # failures of several cases show on the same
                 key = (result.case, result.shrunk_from, result.check, result.implementation)
-            first = seen.setdefault(key, name)
-            if first != name:
+            if (first := seen.setdefault(key, name)) != name:
                 raise UsageError(
                     f"{first} and {name} both have results of {result.case.name}, which is in one "
                     "part alone. One of them was edited: copy it again, or run its part again."

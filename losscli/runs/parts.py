@@ -18,11 +18,7 @@ class Part:
     count: int
 
     def __str__(self) -> str:
-        """Return ``3/16``."""
         return f"{self.number}/{self.count}"
-
-
-WHOLE = Part(1, 1)
 
 
 def parse_part(text: str) -> Part:
@@ -30,26 +26,22 @@ def parse_part(text: str) -> Part:
     match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text.strip())
     part = Part(*map(int, match.groups())) if match else Part(0, 0)
     if not 1 <= part.number <= part.count <= MOST_PARTS:
-        raise UsageError(
-            f"'{text}' is not a part of a run. Write K/N, such as 3/16, for the third of 16 parts; "
-            f"there are at most {MOST_PARTS}."
-        )
+        form = f"K/N, such as 3/16, for the third of 16 parts; there are at most {MOST_PARTS}"
+        raise UsageError(f"'{text}' is not a part of a run. Write {form}.")
     return part
 
 
 def deal(
     items: Iterable[Item],
-    part: Part,
+    part: Part | None,
     *,
     case: Callable[[Item], object],
     seconds: Callable[[Item], float],
 ) -> list[Item]:
-    """Return the items of a shard, in order; the same everywhere. A case's items stay together.
-
-    The longest case is assigned first, always to the shard with the least work. UsageError if this
-    shard is empty.
-    """
+    """Return the items of a shard, in order; the same everywhere. A case's items stay together."""
     items = list(items)
+    if part is None:
+        return items
     cases = grouped(items, case)
     taken = {key: sum(map(seconds, of_case)) for key, of_case in cases.items()}
     loads = [0.0] * part.count
@@ -60,8 +52,6 @@ def deal(
         if least == part.number - 1:
             kept.add(key)
     if cases and not kept:
-        raise UsageError(
-            f"--part {part} has no case, because there are only {len(cases)}. Use at most that "
-            "many parts."
-        )
+        said = f"--part {part} has no case, because there are only {len(cases)}."
+        raise UsageError(f"{said} Use at most that many parts.")
     return [item for item in items if case(item) in kept]

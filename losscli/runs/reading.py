@@ -16,16 +16,13 @@ from losscli.losses import EVERY_LOSS
 from losscli.runs import records
 from losscli.runs.encoding import UNREADABLE, RecordError, read_json, read_value
 from losscli.runs.former_names import updated
-from losscli.runs.records import BenchResult, Kind, Result, Run
+from losscli.runs.records import SCHEMA_VERSION, BenchResult, Kind, Result, Run
 
 _Fields = dict[str, msgspec.Raw]
 
 
 def read_run(path: Path, kind: Kind) -> Run:
-    """Return the run in a file, without an incomplete last line of JSONL.
-
-    UsageError if it is missing, not losscli's, of another kind, or of a later version.
-    """
+    """Return the run in a file, without an incomplete last line; UsageError for any other file."""
     return run_of(path, data_of(path), kind)
 
 
@@ -56,11 +53,9 @@ def _check_kind(path: Path, values: dict[str, Any], kind: Kind) -> None:
     version, found = values.get("schema_version"), values.get("kind")
     if not isinstance(version, int) or found is None:
         raise _not_ours(path)
-    if version > records.SCHEMA_VERSION:
-        raise UsageError(
-            f"{path} was written by a later losscli: its schema_version is {version}, this "
-            f"losscli reads up to {records.SCHEMA_VERSION}. Upgrade losscli."
-        )
+    if version > SCHEMA_VERSION:
+        known = f"its schema_version is {version}, this losscli reads up to {SCHEMA_VERSION}"
+        raise UsageError(f"{path} was written by a later losscli: {known}. Upgrade losscli.")
     if found != kind:
         raise UsageError(f"{path} holds a run of '{found}'. Name one of `losscli {kind}`.")
 
@@ -96,10 +91,8 @@ def _check_bench(result: BenchResult, index: int, seen: dict[object, int]) -> No
     row = (result.table, result.case, result.pass_, result.mode, result.cache)
     first = seen.setdefault((*row, result.implementation), index)
     if first != index:
-        raise RecordError(
-            f"it repeats result {first + 1} ({result.case.name}, {result.implementation}, "
-            f"{result.pass_.replace('_', '+')}); remove one of the two"
-        )
+        told = f"{result.case.name}, {result.implementation}, {result.pass_.replace('_', '+')}"
+        raise RecordError(f"it repeats result {first + 1} ({told}); remove one of the two")
 
 
 def _check_case(case: Case) -> None:
@@ -157,9 +150,8 @@ def _lines(path: Path, kind: type[Result], text: bytes) -> tuple[list[Result], b
         except UNREADABLE:
             if index == len(lines) - 1:
                 return results, True
-            raise UsageError(
-                f"{path}:{index + 2}: this line is not JSON. The file is damaged."
-            ) from None
+            said = f"{path}:{index + 2}: this line is not JSON."
+            raise UsageError(f"{said} The file is damaged.") from None
     return results, False
 
 
@@ -170,7 +162,5 @@ def damaged(path: Path, error: Exception) -> UsageError:
 
 
 def _not_ours(path: Path) -> UsageError:
-    return UsageError(
-        f"'{path}' is not a result of losscli. Name a file that `losscli bench` wrote with "
-        "--format json or jsonl."
-    )
+    advice = "Name a file that `losscli bench` wrote with --format json or jsonl."
+    return UsageError(f"'{path}' is not a result of losscli. {advice}")

@@ -68,9 +68,7 @@ class BenchResult(Record, frozen=True):
     error: Error = Error()
     table: str = ""
     mode: Mode = DEVICE
-    """How it was called and timed: ``device``, ``graph`` or ``host``."""
     cache: Cache = COLD
-    """The state of the caches before each sample: ``cold`` or ``warm``."""
     conditions: Mapping[str, Any] = {}
     """Flat conditions of the machine while sampling; empty if nothing was sampled."""
     ranks: tuple[OfRank, ...] = ()
@@ -278,11 +276,6 @@ class Run(Header, frozen=True, kw_only=True):
     def of(self, kind: type[AnyResult]) -> list[AnyResult]:
         """Return the results of a kind."""
         return [result for result in self.results if isinstance(result, kind)]
-
-    @property
-    def header(self) -> Header:
-        """The run without its results."""
-        return Header(**{name: getattr(self, name) for name in Header.__struct_fields__})
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON record."""

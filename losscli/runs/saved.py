@@ -33,10 +33,8 @@ def is_there(path: Path) -> bool:
 def check_run_name(text: str) -> str:
     """Return ``text`` if it is a valid run name."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}", text) or text.endswith(SUFFIX):
-        raise UsageError(
-            f"'{text}' cannot name a run. Write letters, digits and . _ + -, a letter or digit "
-            "first, without .jsonl at the end."
-        )
+        rule = "letters, digits and . _ + -, a letter or digit first, without .jsonl at the end"
+        raise UsageError(f"'{text}' cannot name a run. Write {rule}.")
     return text
 
 
@@ -79,8 +77,6 @@ def find_run(name: str) -> Path:
     if there or name in runs:
         return runs.get(name, path)
     if not runs or os.sep in name or "." in name:
-        raise UsageError(
-            f"there is no run '{name}'. Name a result in JSON or JSONL, or a run saved by "
-            "`losscli bench --save NAME`."
-        )
+        advice = "Name a result in JSON or JSONL, or a run saved by `losscli bench --save NAME`."
+        raise UsageError(f"there is no run '{name}'. {advice}")
     raise UsageError(unknown("run", name, runs))
