@@ -1,9 +1,4 @@
-"""The state of the machine during sampling: losscli reads it and never changes it.
-
-A GPU's state is read by nvidia-ml-py before and after each batch of samples. A batch is discarded
-if heat or the power supply throttled the GPU. The power limit is only reported: under a steady load
-a GPU runs at that limit.
-"""
+"""The state of the machine during sampling: losscli reads it and never changes it."""
 
 import contextlib
 import os
@@ -24,15 +19,14 @@ THROTTLE_REASONS = {
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
-"""NVML's bits for which samples are discarded."""
+"""NVML's bits for which samples are discarded; under steady load a GPU is at its power limit."""
 TOLD_REASONS = THROTTLE_REASONS | {0x04: "power limit", 0x10: "sync boost"}
 
 
 class Conditions:
-    """Reads the machine's state while a case is sampled; this one reads nothing."""
+    """Reads the machine's state while a case is sampled; this one records why it is unknown."""
 
     def __init__(self, unknown: str) -> None:
-        """``unknown``: why nothing is read."""
         self.unknown = unknown
 
     def begin(self) -> None:

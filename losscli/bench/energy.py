@@ -1,8 +1,7 @@
-"""The energy of a call, by a hardware counter over many calls.
+"""The energy of a call, by NVML or RAPL over many calls.
 
-NVML counts a GPU's energy, RAPL that of a CPU's packages. Both update their counter only at
-intervals, so a thread reads it during the calls, and what lies between two of many updates counts.
-A counter covers the whole device, with other programs and its idle power.
+Both update their counter only at intervals, so a thread reads it during the calls, and what lies
+between the first and the last update counts.
 """
 
 import contextlib
@@ -25,7 +24,6 @@ CHANGES = 8
 LONGEST_SECONDS = 6.0
 """The time after which a counter with too few updates is given up."""
 BATCH_SECONDS = 0.01
-"""The time of a batch of calls, after which they are counted."""
 PAUSE_SECONDS = 0.001
 MOST_CALLS = 100_000
 
@@ -130,10 +128,7 @@ def measure(
 
 
 def of_a_call(changes: Sequence[tuple[float, float]], made: Sequence[tuple[float, int]]) -> Energy:
-    """Return the energy of a call.
-
-    ``changes``: times and joules from then on. ``made``: times and calls made until then.
-    """
+    """Return a call's energy, from times with joules from then on and with calls until then."""
     (began, first), *_, (ended, last) = (e for e in changes if made[0][0] <= e[0] <= made[-1][0])
     moments, counts = zip(*made, strict=True)
     calls = float(np.diff(np.interp([began, ended], moments, counts))[0])

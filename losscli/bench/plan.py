@@ -260,9 +260,7 @@ class Schedule:
 
     tasks: Sequence[Task]
     budget: float
-    """Seconds of the run."""
     elapsed: Callable[[], float]
-    """Returns the seconds since it began."""
     build: Callable[[Sequence[Task]], object] = lambda tasks: None
     """Builds what tasks need: first for one, so that its results come soon, then for all."""
 

@@ -1,10 +1,7 @@
 """Measure each task in several fresh processes.
 
-Memory addresses, the allocator's state and huge pages differ between processes but not within one,
-so the spread between processes is part of the result. Starting a process takes seconds, so they
-live for the whole run and free their memory after each case; one that dies is replaced. On a CPU
-their allocator keeps freed memory, and one more process with the default allocator measures the
-difference.
+Starting a process takes seconds, so they live for the whole run and free their memory after each
+case; one that dies is replaced.
 """
 
 import contextlib
@@ -46,7 +43,6 @@ class ProcessDiedError(Exception):
     """A process ended in the middle of a task, for this reason."""
 
     def __init__(self, code: int) -> None:
-        """``code``: the exit code, or minus the number of the signal."""
         text = f"the process that measured the case ended {how_ended(code)}"
         self.status: BenchStatus = FAILED
         self.why = Reason(Code.PROCESS_DIED, text)
@@ -87,11 +83,7 @@ class Processes:
         unsettable: Callable[[], str] = allocator.unsettable,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """``notify`` gets notes for the user, ``show`` the results of the first process.
-
-        With ``show``, that process measures before others start, so results come soon. Tests
-        replace the other arguments.
-        """
+        """``notify`` gets notes; with ``show`` the first process measures before others start."""
         self.notify, self.show, self.clock = notify, show, clock
         self._start = start
         self._start_seconds = START_SECONDS[device.partition(":")[0]]
@@ -198,10 +190,7 @@ class Processes:
 
 
 def share(timing: Timing) -> Timing:
-    """Return the timing of each process: an equal part of the case's time.
-
-    n processes that know a median to sqrt(n) * ``confidence`` together know it to ``confidence``.
-    """
+    """Divide a case's time; n processes that know a median to sqrt(n) * x together know it to x."""
     count = timing.processes or 1
     return replace(
         timing,

@@ -186,10 +186,7 @@ class _Exchanges:
 
 
 def _exchanged_bytes(case: Case, pass_: PassName) -> tuple[int, int]:
-    """Return the bytes that a rank gives to an all-gather, and to a sum over all ranks.
-
-    They are each row's terms and, for backward of linear losses, gradients; in float32 at least.
-    """
+    """Return how many bytes a rank gathers, terms of rows, and adds, linear losses' gradients."""
     shape, item_bytes = case.shapes[case.spec.names[0]], max(case.item_bytes, 4)
     terms = TERMS_OF_PAIR if case.loss.endswith("kl_divergence") else TERMS
     terms += bool(case.params.get("label_smoothing"))

@@ -1,8 +1,4 @@
-"""A pass that another process computes, whose samples are interleaved with this process's.
-
-A candidate's times are checked: contents change before each sample, random samples are judged, and
-afterwards the judge's own clock times a loop of calls.
-"""
+"""A pass that another process computes, whose samples are interleaved with this process's."""
 
 import math
 import random
@@ -61,7 +57,7 @@ by the host. In long runs a GPU's clocks fall by a few percent."""
 
 
 class RemotePass(JudgedPass):
-    """A candidate's pass, with the results and times of its worker."""
+    """A candidate's pass, by its worker; contents change before each sample, some are judged."""
 
     def __init__(
         self, subject: RemoteSubject, pass_: PassName, contents: Contents, *, evicts: bool
@@ -203,7 +199,6 @@ class SharedTimer:
 
     @property
     def gaps(self) -> int:
-        """Batches in which the GPU waited for the host."""
         return self.timer.gaps
 
     def warm_up(self, call: Call) -> Warm:

@@ -74,10 +74,8 @@ def interleave(
 ) -> Stop:
     """Sample the contenders in rounds, each in a new random order; return why it stopped.
 
-    A round takes one sample of each, so drift of the machine affects all alike; a contender that
-    fails leaves. A batch of rounds is sized to end near the time limit; sampling stops at ``until``
-    by the clock. ``before`` runs before each batch; ``slowed`` tells after it whether to discard
-    it.
+    A round takes one sample of each, so drift of the machine affects all alike. ``before`` runs
+    before each batch of rounds; ``slowed`` tells after it whether to discard it.
     """
     shuffle = random.Random(seed)
     start = clock()

@@ -1,10 +1,6 @@
 """Order statistics of samples, and of ratios of interleaved samples.
 
-Intervals over several processes are from a random-effects model. Each process yields the log of a
-median and its standard error. A process measures the true value plus its own effect (memory
-addresses, allocator state) plus sampling noise; the standard deviation of the logs contains both.
-Student's quantile accounts for few processes; the factor sqrt(2) makes the interval hold for the
-next run, not only for the mean.
+Intervals over several processes are from a random-effects model, as docs/measuring.md describes.
 """
 
 import math
@@ -52,7 +48,8 @@ def student_quantile(freedom: int) -> float:
 def next_run_half_width(logs: Sequence[float], errors: Sequence[float]) -> float:
     """Return the 95% half-width for the next run's mean log, from the processes' logs and errors.
 
-    It is at least that of samples within processes: few processes may agree by luck.
+    It is at least that of samples within processes: few processes may agree by luck. The factor
+    sqrt(2) makes it hold for the next run, not only for the mean.
     """
     count = len(logs)
     within = Z95 * math.hypot(*errors) / count
@@ -128,11 +125,7 @@ def _of_processes(found: Sequence[Speedup], rounds: int) -> Speedup:
 
 
 def paired_ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Speedup]]:
-    """Return how many times faster than each other contender each one is, by name.
-
-    The median of the rounds' ratios: unlike in a ratio of medians, what slows a whole round
-    cancels.
-    """
+    """Return each one's speedup over each other, by name; what slows a whole round cancels."""
     return {
         name: {
             other: _of_rounds([their / our for our, their in zip(own, theirs, strict=True)])

@@ -2,9 +2,7 @@
 
 At each commit, all earlier runs are compared with all later ones, each side as one run whose
 processes are its runs. Among the commits that differ, the row changed at the one that separates the
-sides best; then both sides are searched. Where none differs, parts of the history are searched. All
-comparisons' intervals hold at once. A side's error is at least what the differences of successive
-runs in the whole history show.
+sides best; then both sides are searched. Where none differs, parts of the history are searched.
 """
 
 import math
@@ -43,7 +41,7 @@ class ChangePoints:
     """The comparisons of a history, each made once for all rows."""
 
     def __init__(self, run: Run, measured: Sequence[Measured]) -> None:
-        """``measured`` has the rows of each commit, the oldest first; ``run`` is any run."""
+        """``measured`` has each commit's rows, the oldest first; ``run`` is any run."""
         self._run, self._measured = run, measured
         self.rows = dict.fromkeys(key for rows in measured for key in rows)
         # All splits of each row, and as many for the sides of changed rows.
@@ -53,10 +51,7 @@ class ChangePoints:
         self._compared = cache(self._compare)
 
     def of(self, key: RowKey, there: Sequence[int]) -> list[tuple[int, Row]]:
-        """Return where a row changed, the oldest first, and the row before and after.
-
-        ``there``: the commits that have the row, by index.
-        """
+        """Return where a row changed, the oldest first; ``there``: the commits that have it."""
         for window in _windows(there):
             if found := self._change(key, window):
                 before = [index for index in there if index < found[0]]
@@ -208,10 +203,9 @@ def history(
     order: Sequence[str] | None = None,
     kept: Callable[[BenchResult], bool] = lambda result: True,
 ) -> History:
-    """Return the history of runs of `losscli bench`, by name.
+    """Return the history of named runs, in the ``order`` of commits, the oldest first, or of time.
 
-    ``order``: the commits of interest, the oldest first; None orders runs by their start. ``kept``
-    tells which rows are shown; the others stay controls.
+    ``kept`` tells which rows are shown; the others stay controls.
     """
     commits, left_out = _by_commit(runs, order)
     if not commits:

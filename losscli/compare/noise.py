@@ -1,9 +1,7 @@
 """How much longer one run took than another, and the interval that noise leaves. Without torch.
 
-Samples vary within a run. Between runs all of them shift together, as memory addresses and clocks
-differ. Controls show that shift: implementations that are the same code in both runs, as PyTorch's
-own are where torch is the same. With too few controls, the spread between a run's processes shows a
-part of it; with one process, it is assumed.
+Samples vary within a run. Between runs all of them shift together, which controls show; with too
+few of these, the spread between a run's processes shows a part of it. See docs/comparing.md.
 """
 
 import math
@@ -36,11 +34,6 @@ _MAD = 1 / NormalDist().inv_cdf(0.75)
 """Standard deviation over the median absolute deviation."""
 _BATCHES = 8
 """Successive parts of a run, whose medians show a drift."""
-_BATCHED = 3 * _BATCHES
-_FEWEST = 3
-"""Samples from which a spread can be estimated."""
-_ORDERED = 6
-"""Samples of which two enclose the median with 95 %."""
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -56,25 +49,21 @@ class Change:
 
 
 def uncertainties(samples: Sequence[Sequence[float]]) -> Array:
-    """Return the standard error of the log of each list's median.
+    """Return the standard error of the log of each list's median; infinite for too few samples.
 
     It is the larger one of the samples' spread and of the medians of successive parts, which show a
-    drift. Infinite for fewer than three samples.
+    drift.
     """
     errors = np.full(len(samples), math.inf)
     for count, chosen in grouped(range(len(samples)), lambda index: len(samples[index])).items():
-        if count >= _FEWEST:
+        if count >= 3:  # from which a spread can be estimated
             logs = np.log(np.array([samples[index] for index in chosen], dtype=np.float64))
             errors[chosen] = np.maximum(_error_by_order(logs), _error_by_parts(logs))
     return errors
 
 
-def process_errors(medians: Sequence[Sequence[float]]) -> Array:
-    """Return the standard error of the log of each median, from the spread between processes.
-
-    ``medians`` are those of each process; the error is NaN for a single process. Few processes may
-    agree by luck, so no error is less than the typical one.
-    """
+def _process_errors(medians: Sequence[Sequence[float]]) -> Array:
+    """Return errors by the spread between processes, at least the typical: few agree by luck."""
     errors = np.full(len(medians), math.nan)
     typical: list[float] = []
     for index, each in enumerate(medians):
@@ -90,9 +79,8 @@ def ratios(
 ) -> list[Change]:
     """Return each ratio of medians, in an interval that holds relative to the controls too.
 
-    ``errors``: standard errors of the logs by samples. ``drifts``: logs of the controls' ratios, or
-    0. ``noise``: standard deviations of the logs between runs. ``times``: how many comparisons like
-    this one have to hold at once.
+    ``errors`` and ``noise``: standard errors of the logs by samples, and between runs. ``drifts``:
+    logs of the controls' ratios, or 0. ``times``: how many such comparisons have to hold at once.
     """
     logs = np.log(after / before)
     half = joint_z(len(logs) * times) * np.hypot(errors, noise)
@@ -111,7 +99,7 @@ def _error_by_order(logs: Array) -> Array:
     """Return the standard error by order statistics, or the range of few samples."""
     ordered = np.sort(logs, axis=1)
     count = logs.shape[1]
-    if count < _ORDERED:
+    if count < 6:  # of which no two enclose the median with 95 %
         return np.asarray(ordered[:, -1] - ordered[:, 0])
     middle, half = (count - 1) / 2, Z95 * math.sqrt(count) / 2
     low, high = max(math.floor(middle - half), 0), min(math.ceil(middle + half), count - 1)
@@ -120,7 +108,7 @@ def _error_by_order(logs: Array) -> Array:
 
 def _error_by_parts(logs: Array) -> Array:
     count = logs.shape[1]
-    if count < _BATCHED:
+    if count < 3 * _BATCHES:
         return np.zeros(len(logs))
     size = count // _BATCHES
     parts = logs[:, : size * _BATCHES].reshape(len(logs), _BATCHES, size)
@@ -146,13 +134,10 @@ class Noise(Record, frozen=True):
 
 
 def noise_between_runs(control_logs: Sequence[float] | Array, device: str) -> float:
-    """Return the standard deviation between runs, from the logs of the controls' ratios.
-
-    It is about 0, not their mean: a slowdown of a whole run is noise too. Every other control may
-    be off for other reasons. ``device`` is ``cpu`` or ``cuda``.
-    """
+    """Return the controls' deviation from 0, not their mean: a slower whole run is noise too."""
     if len(control_logs) < ENOUGH_CONTROLS:
         return SUPPOSED_NOISE[device]
+    # The median, since every other control may be off for other reasons.
     return max(LEAST_NOISE[device], _MAD * float(np.median(np.abs(control_logs))))
 
 
@@ -174,10 +159,9 @@ def noise_of_rows(
 ) -> tuple[Array, Array, Array, Noise]:
     """Return errors, drifts and noise of the rows of a mode and cache, and the noise's summary.
 
-    The errors are the standard errors of the log ratios by samples and processes. A drift is how
-    far off the other controls timed with a row are, or NaN. The noise between runs is that of the
-    controls. With too few of them it is the least noise, on top of the spread between processes, if
-    there were several. ``why``: why no row is a control, if none is.
+    A drift is how far off the other controls timed with a row are, or NaN. With too few controls
+    the noise is the least, on top of the spread between processes, if there were several. ``why``:
+    why no row is a control, if none is.
     """
     sides = [before.seconds for _, before, _ in rows], [after.seconds for *_, after in rows]
     within = np.hypot(*(uncertainties([s.samples for s in side if s]) for side in sides))
@@ -185,7 +169,7 @@ def noise_of_rows(
         [list(map(median, s.by_process)) if s and s.processes else [] for s in side]
         for side in sides
     )
-    between = np.hypot(*map(process_errors, by_process))
+    between = np.hypot(*map(_process_errors, by_process))
     cells = [key.beside for key, *_ in rows]
     beside = grouped(np.flatnonzero(control).tolist(), cells.__getitem__)
     others = [[i for i in beside.get(cell, ()) if i != own] for own, cell in enumerate(cells)]

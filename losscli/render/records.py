@@ -38,10 +38,7 @@ def view(record: AnyRecord, *, verbose: bool = False, columns: Sequence[str] = (
 
 
 def render(record: AnyRecord, format: str, width: int = WIDTH, **shown: Any) -> str:
-    """Return a record as ``table``, ``md`` (verbose), ``csv``, ``json`` or ``jsonl``.
-
-    :func:`view` takes ``shown``.
-    """
+    """Return a record in a format, ``md`` verbosely; :func:`view` takes ``shown``."""
     if format == "table":
         return text(view(record, **shown), width)
     if format == "md":

@@ -1,8 +1,4 @@
-"""Verdicts for people: a block for each, and a closing table for many.
-
-A ratio of times stands above its interval, after ``=`` where both are equally fast and after ``?``
-where it is inconclusive. What was not tested is listed too.
-"""
+"""Verdicts for people: a block for each, and a closing table for many."""
 
 import textwrap
 from collections import Counter

@@ -34,9 +34,7 @@ class Verdicts(Record, frozen=True, kw_only=True):
 class VerdictWriter:
     """A context that takes verdicts and writes them in a format.
 
-    ``jsonl`` writes a line a verdict, each on disk before the next. ``table`` on standard output
-    writes a block a verdict, and the closing table at the end. All else is written at the end,
-    atomically.
+    ``jsonl`` is written verdict by verdict, and ``table`` on standard output; the rest at the end.
     """
 
     def __init__(
@@ -47,10 +45,7 @@ class VerdictWriter:
         earlier: Sequence[Verdict] = (),
         resumed: bool = False,
     ) -> None:
-        """Open the output, None for standard output; ``resumed`` appends to it.
-
-        UsageError: it has verdicts and is not resumed. UnfitError: it cannot be written.
-        """
+        """Open the output, None for standard output; UsageError if it has verdicts, not resumed."""
         self.format, self.output = format, output
         self.verdicts = list(earlier)
         self._unwritten = False

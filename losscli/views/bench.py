@@ -1,7 +1,4 @@
-"""The report of `losscli bench`: which implementation is faster, the times, what limits them.
-
-Ratios are to the reference, or to a run's first implementation; inconclusive ones never count.
-"""
+"""The report of `losscli bench`: which implementation is faster, the times, what limits them."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence

@@ -1,8 +1,6 @@
 """The report of `losscli verify`: how many checks fail, the first failure in full, two tables.
 
 One table has a row per check and a column per loss, the other errors and verdict of each case.
-Failures of an implementation, check and loss appear once, on the smallest case; ``verbose`` shows
-all of these, and all rows.
 """
 
 from collections import Counter
@@ -69,7 +67,7 @@ def _failures(run: Run, *, verbose: bool) -> list[str]:
 
 
 def alike(results: Results) -> Iterator[tuple[VerifyResult, int, int]]:
-    """Yield the smallest failure of each implementation, check and loss, then warnings and passes.
+    """Yield each implementation's smallest failure of a check and loss, then warnings and passes.
 
     Each comes with two numbers of cases: those that fail so, and those that the check ran on.
     """
@@ -97,7 +95,7 @@ def _note(smallest: VerifyResult, cases: int, of: int) -> list[str]:
 
 
 def _named(result: VerifyResult, shown: VerifyResult) -> str:
-    """Name a check, and the loss and the implementation if they are not those that are shown."""
+    """Name a check, and the loss and the implementation if they differ from those shown."""
     of = f" of {result.case.loss}" * (result.case.loss != shown.case.loss)
     by = f" ({result.implementation})" * (result.implementation != shown.implementation)
     return f"{result.check}{of}{by}"

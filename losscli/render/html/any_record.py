@@ -42,7 +42,6 @@ def read_record(path: Path) -> Reported:
 
 
 def _kind_of(path: Path, data: bytes) -> str:
-    """Return a file's declared kind, or ``verdicts`` for a verdict a line."""
     found = _KIND.search(data, 0, _HEAD)
     kind = found[1].decode() if found else "verdicts" if _VERDICT.match(data) else ""
     if kind not in (*get_args(Kind), "judge", "compare", "verdicts"):

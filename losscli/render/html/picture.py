@@ -21,7 +21,6 @@ class Picture:
     """A plot as SVG with its words; colours are variables of the page's style."""
 
     name: str
-    """The name that ``losscli report --plot`` takes."""
     title: str
     description: str
     """The text alternative."""
@@ -88,10 +87,7 @@ def unquoted(markup: str) -> str:
 
 
 def marked(places: Places, name: str, labels: Iterable[str], class_: str) -> str:
-    """Return a path with a mark at each place, which the group's style draws.
-
-    Its title has the name and a line for each mark, from which the page's script makes tooltips.
-    """
+    """Return a path with marks; the page's script makes tooltips of the lines of its title."""
     words = "\n".join(" ".join(each.split()) for each in (name, *labels))
     drawn = places if places[1:] else [*places, *places]  # a path of one point is not drawn
     return element("path", element("title", escape(words)), d=polyline(drawn), class_=class_)
