@@ -11,8 +11,6 @@ from losscli.machine.devices import UnreadableError, open_nvml
 from losscli.machine.own_processes import is_ours, own_seconds
 from losscli.machine.pytorch import torch
 
-SHORTEST_LOOK = 0.05
-"""Seconds; the kernel counts what cores do in hundredths of a second."""
 THROTTLE_REASONS = {
     0x08: "hardware slowdown",
     0x20: "software thermal slowdown",
@@ -60,7 +58,8 @@ class CpuConditions(Conditions):
         wall, own, busy = self._start
         wall, own = self.clock() - wall, self.own_time() - own
         now = _busy_seconds()
-        if wall < SHORTEST_LOOK or busy is None or now is None:
+        # The kernel counts what cores do in hundredths of a second.
+        if wall < 0.05 or busy is None or now is None:
             return None
         return round(max(now - busy - own, 0.0) / wall / len(os.sched_getaffinity(0)), 3)
 

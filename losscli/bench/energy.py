@@ -24,7 +24,6 @@ CHANGES = 8
 LONGEST_SECONDS = 6.0
 """The time after which a counter with too few updates is given up."""
 BATCH_SECONDS = 0.01
-PAUSE_SECONDS = 0.001
 MOST_CALLS = 100_000
 
 
@@ -152,7 +151,7 @@ class _Reader:
         self._thread.join()
 
     def _read(self) -> None:
-        while not self._ended.wait(PAUSE_SECONDS):
+        while not self._ended.wait(0.001):
             try:
                 joules = self.meter()
             except UnreadableError as error:

@@ -22,8 +22,6 @@ from losscli.runs.columns import ENERGY
 from losscli.runs.grouping import grouped
 from losscli.runs.records import BenchResult, VerifyResult
 
-PART_OF_LAST = 0.75
-"""Another process measures a task if this fraction of the last turn's time is left."""
 RINGS_AGAIN_SECONDS = 15.0
 """An exception in a finaliser is lost, so the alarm repeats. A build ends in less time."""
 
@@ -57,11 +55,11 @@ class Turns:
         self.last: float | None = None
 
     def has_time(self, start_seconds: float) -> bool:
-        """Tell whether another process, which takes so long to start, can measure."""
+        """Tell whether another process, once started, has 3/4 of the last one's time."""
         left = self.left()
         if self.last is None:
             return left.left > 0
-        return left.share >= start_seconds + PART_OF_LAST * (self.clock() - self.last)
+        return left.share >= start_seconds + 0.75 * (self.clock() - self.last)
 
     def take(self, turns: int) -> Budget:
         self.last = self.clock()

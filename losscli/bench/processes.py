@@ -34,8 +34,6 @@ COMMAND: tuple[str, ...] = (sys.executable, "-m", "losscli.bench.worker")
 
 GRACE_SECONDS = 0.2
 """The time after which a process that exceeds its budget is killed."""
-END_SECONDS = 5.0
-"""The time in which a process without an answer must end."""
 _DEFAULT_ALLOCATOR = -1
 
 
@@ -66,7 +64,7 @@ class MeasuringProcess(Process):
                 else:
                     yield answer
         except EOFError:
-            raise ProcessDiedError(self.end(END_SECONDS)) from None
+            raise ProcessDiedError(self.end(5.0)) from None
 
 
 class Processes:

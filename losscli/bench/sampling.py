@@ -21,8 +21,6 @@ CONFIDENT_ROUNDS = 10
 """With fewer samples the interval is too often narrow by luck."""
 MAXIMUM_ROUNDS = 2000
 """More rounds would only make the record long."""
-PATIENCE = 2
-"""Multiples of the time limit after which sampling of a throttled machine stops."""
 
 
 @dataclass
@@ -105,7 +103,7 @@ def interleave(
             return stop
         if elapsed >= until - start:
             return "budget"
-        if taken > rounds and elapsed >= PATIENCE * timing.max_time:
+        if taken > rounds and elapsed >= 2 * timing.max_time:
             return "throttled"
         affordable = int((longest - elapsed) / (elapsed / taken)) if elapsed else rounds
         batch = max(1, min(rounds // 2, affordable, MAXIMUM_ROUNDS - rounds))

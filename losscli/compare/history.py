@@ -31,10 +31,6 @@ _LEAST = {12: 3, 4: 2, 0: 1}
 """Fewest runs of a side by the number of runs, since a single run may be off."""
 _NARROWEST = 8
 """Fewest commits that are searched separately."""
-_MOST = 300
-"""Samples of a side beyond which each run gives an evenly spaced subset."""
-_FEWEST = 9
-"""Least size of that subset."""
 
 
 class ChangePoints:
@@ -126,10 +122,10 @@ def _parted(before: Sequence[Sequence[float]], after: Sequence[Sequence[float]])
 
 
 def _merged(results: Sequence[BenchResult]) -> BenchResult:
-    """Merge a row's results in several runs, as processes of one."""
+    """Merge a row's results in several runs as processes of one, with 300 spaced samples or so."""
     if len(results) == 1:
         return results[0]
-    most = max(_MOST // len(results), _FEWEST)
+    most = max(300 // len(results), 9)
     known = [result.seconds for result in results if result.seconds]
     taken = [s.samples[:: math.ceil(len(s.samples) / most)] for s in known]
     together = replace(

@@ -19,7 +19,6 @@ from losscli.views.phrases import caption, count, shorten, skips
 
 FEW_ROWS = 12
 _HINT = "-v shows every check, why checks were skipped, and what the columns mean"
-_NAMED = 4
 
 Results = Sequence[VerifyResult]
 
@@ -60,7 +59,7 @@ def _failures(run: Run, *, verbose: bool) -> list[str]:
     blocks = [_note(*each) for each in shown]
     for status in (FAIL, WARN):
         if others := [each for each, *_ in found[len(shown) :] if each.status == status]:
-            named = first_of([_named(each, shown[0][0]) for each in others], _NAMED)
+            named = first_of([_named(each, shown[0][0]) for each in others], 4)
             does = status if len(others) > 1 else f"{status}s"
             blocks.append([f"{count(len(others), 'more check')} {does} (-v): {named}"])
     return [line for block in blocks for line in ("", *block)][1:]
@@ -163,7 +162,6 @@ def _largest_ulp(results: Results) -> str:
 
 VALUE = "value"
 """The check of the loss, which has columns, as each operand's gradient has."""
-VERDICT = "verdict"
 LEGEND = (
     "rel: the relative error of the loss; ulp: its error in units in the last place / the error "
     "that always passes; torch: the error in ulp of PyTorch's own formula; input, target and so "
@@ -208,7 +206,7 @@ def _errors_table(results: Results) -> Table:
     }
     for operand in dict.fromkeys(name for case, _ in cases for name in case.spec.differentiable):
         columns[operand] = partial(_ulp, operand=operand)
-    columns[VERDICT] = _worst_status
+    columns["verdict"] = _worst_status
     for header in ("impl", "dtype", "reduce"):
         if len({columns[header](checks) for checks in cases.values()}) < 2:
             del columns[header]
