@@ -1,8 +1,4 @@
-"""The energy of a call, by NVML or RAPL over many calls.
-
-Both update their counter only at intervals, so a thread reads it during the calls, and what lies
-between the first and the last update counts.
-"""
+"""The energy of a call over many, by NVML or RAPL, whose counters change only at intervals."""
 
 import contextlib
 import threading
@@ -32,7 +28,6 @@ class Energy(NamedTuple):
 
     joules: float | None = None
     watts: float | None = None
-    """Average power during the calls."""
     reason: str = ""
 
 

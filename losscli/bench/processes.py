@@ -1,8 +1,4 @@
-"""Measure each task in several fresh processes.
-
-Starting a process takes seconds, so they live for the whole run and free their memory after each
-case; one that dies is replaced.
-"""
+"""Measure each task in several fresh processes."""
 
 import contextlib
 import os
@@ -68,7 +64,7 @@ class MeasuringProcess(Process):
 
 
 class Processes:
-    """The processes of a run; a context that ends them."""
+    """The processes of a run; they live for all of it, since a start takes seconds."""
 
     def __init__(
         self,

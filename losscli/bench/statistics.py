@@ -1,7 +1,4 @@
-"""Order statistics of samples, and of ratios of interleaved samples.
-
-Intervals over several processes are from a random-effects model, as docs/measuring.md describes.
-"""
+"""Order statistics of samples and of interleaved ratios, by the model of docs/measuring.md."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -66,11 +63,7 @@ def half_width(seconds: Seconds) -> float:
 
 
 def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
-    """Return a confidence interval of the median, or None for fewer than six samples.
-
-    The number of samples below the median is binomial with p = 1/2, so two order statistics enclose
-    it with a known probability, whatever the distribution.
-    """
+    """Return order statistics that enclose the median, or None for fewer than six samples."""
     if (index := _rank(len(samples))) is None:
         return None
     ordered = sorted(samples)
@@ -85,7 +78,8 @@ def _log_error(low: float, high: float) -> float:
 def _rank(count: int) -> int | None:
     """Return the index, from either end, of the order statistics that bound the interval.
 
-    The largest k with P(Binomial(count, 1/2) <= k) <= 1 / TAIL, in exact integers.
+    The number of samples below the median is binomial, whatever the distribution. So it is the
+    largest k with P(Binomial(count, 1/2) <= k) <= 1 / TAIL, in exact integers.
     """
     total = 2**count
     ways, below, found = 1, 1, None

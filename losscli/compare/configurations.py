@@ -1,9 +1,4 @@
-"""The configurations in which losscli's kernel is slower than its fastest baseline, beyond noise.
-
-The sign test counts the rounds in which custom was behind. Holm's method keeps the risk below
-``RISK`` that a run calls any equal configuration slower: of hundreds of ratios, some look slower by
-chance.
-"""
+"""Configurations in which losscli's kernel is slower than its fastest baseline, beyond noise."""
 
 import math
 from operator import itemgetter
@@ -15,6 +10,7 @@ from losscli.runs.judgements import DIFFERENT_BEYOND, SLOWER
 from losscli.runs.records import BenchResult, Headline, Run, SlowerConfiguration
 
 RISK = 0.01
+"""That a run calls any equal configuration slower: some of hundreds of ratios do by chance."""
 
 
 class Configuration(dict[str, BenchResult]):

@@ -24,9 +24,6 @@ from losscli.machine.differences import differences
 from losscli.runs.grouping import collected
 from losscli.runs.records import SCHEMA_VERSION, BenchResult, Run
 
-Measured = Mapping[RowKey, Sequence[BenchResult]]
-"""The results of each row at a commit, one for each run."""
-
 _LEAST = {12: 3, 4: 2, 0: 1}
 """Fewest runs of a side by the number of runs, since a single run may be off."""
 _NARROWEST = 8
@@ -36,7 +33,9 @@ _NARROWEST = 8
 class ChangePoints:
     """The comparisons of a history, each made once for all rows."""
 
-    def __init__(self, run: Run, measured: Sequence[Measured]) -> None:
+    def __init__(
+        self, run: Run, measured: Sequence[Mapping[RowKey, Sequence[BenchResult]]]
+    ) -> None:
         """``measured`` has each commit's rows, the oldest first; ``run`` is any run."""
         self._run, self._measured = run, measured
         self.rows = dict.fromkeys(key for rows in measured for key in rows)
@@ -160,8 +159,7 @@ class MetricChange(Record, frozen=True):
     """The commit with runs before it."""
     before: float
     after: float
-    """The metric on either side: the time over all runs, in seconds, or the memory at both
-    commits."""
+    """On either side: the time over all runs, in seconds, or the memory at both commits."""
     low: float | None = None
     high: float | None = None
     """The interval of the ratio of times; memory is exact and has none."""

@@ -1,8 +1,4 @@
-"""How much longer one run took than another, and the interval that noise leaves. Without torch.
-
-Samples vary within a run. Between runs all of them shift together, which controls show; with too
-few of these, the spread between a run's processes shows a part of it. See docs/comparing.md.
-"""
+"""How much longer one run took than another, within noise, as docs/comparing.md describes."""
 
 import math
 from collections.abc import Sequence
@@ -49,11 +45,7 @@ class Change:
 
 
 def uncertainties(samples: Sequence[Sequence[float]]) -> Array:
-    """Return the standard error of the log of each list's median; infinite for too few samples.
-
-    It is the larger one of the samples' spread and of the medians of successive parts, which show a
-    drift.
-    """
+    """Return each median log's standard error, by spread or drift; infinite for few samples."""
     errors = np.full(len(samples), math.inf)
     for count, chosen in grouped(range(len(samples)), lambda index: len(samples[index])).items():
         if count >= 3:  # from which a spread can be estimated
@@ -159,9 +151,8 @@ def noise_of_rows(
 ) -> tuple[Array, Array, Array, Noise]:
     """Return errors, drifts and noise of the rows of a mode and cache, and the noise's summary.
 
-    A drift is how far off the other controls timed with a row are, or NaN. With too few controls
-    the noise is the least, on top of the spread between processes, if there were several. ``why``:
-    why no row is a control, if none is.
+    A drift is how far off the other controls timed with a row are, or NaN. ``why``: why no row is a
+    control, if none is.
     """
     sides = [before.seconds for _, before, _ in rows], [after.seconds for *_, after in rows]
     within = np.hypot(*(uncertainties([s.samples for s in side if s]) for side in sides))

@@ -63,18 +63,14 @@ WHOLE = ("json", "jsonl")
 class Writer:
     """A context that collects results and reports them, however it ends.
 
-    With an output, the journal ``OUTPUT.journal.jsonl`` takes each result at once; the report
-    replaces the output atomically. Then the journal is removed if the report has all of its
-    content. Without a result there is no report, and an old report stays.
+    The journal of an output takes each result at once, and goes if the report has all its content.
+    Without a result there is no report, and an old one stays.
     """
 
     def __init__(
         self, run: Run, format: str, output: Path | None, *, saved: Path | None = None, **shown: Any
     ) -> None:
-        """Begin with the results of ``run``; UnfitError if its journal cannot be written.
-
-        ``saved``: a JSONL file to save the run in too; ``shown``: see :func:`view`.
-        """
+        """Begin with a run's results; ``saved``: a JSONL file too; :func:`view` takes ``shown``."""
         self.format, self.output, self.saved = format, output, saved
         self._run, self._shown = run, shown
         self.unfinished = True

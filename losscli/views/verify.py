@@ -1,7 +1,4 @@
-"""The report of `losscli verify`: how many checks fail, the first failure in full, two tables.
-
-One table has a row per check and a column per loss, the other errors and verdict of each case.
-"""
+"""The report of `losscli verify`: what fails, the first failure in full, checks and errors."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
