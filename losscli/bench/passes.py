@@ -112,9 +112,8 @@ class JudgedPass(Contender):
     code = Code.NONE
     peak_extra_bytes: int | None = None
 
-    def __init__(self, name: str, pass_: PassName, call: Call | None, contents: Contents) -> None:
-        """``call`` is what is timed; None for the object itself."""
-        super().__init__(name, call or self)  # type: ignore[arg-type]
+    def __init__(self, name: str, pass_: PassName, call: Call, contents: Contents) -> None:
+        super().__init__(name, call)
         self.pass_, self.contents = pass_, contents
 
     def measure_memory(self) -> None:

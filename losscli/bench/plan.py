@@ -97,7 +97,7 @@ def alarm(seconds: float, *, rings: bool = True) -> Iterator[None]:
 
 
 Right = Mapping[tuple[object, ...], VerifyResult]
-"""Verdicts of right results, by their bits and what they were computed from."""
+"""Verdicts of results that a gate found right, by their bits and what they were computed from."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,6 @@ class Task:
     peaks: bool = field(default=True, repr=False)
     energy: bool = False
     right: Right = field(default_factory=dict, repr=False)
-    """Results that the gate found right in other processes."""
     files: Mapping[str, Implementation] = field(default_factory=dict, repr=False)
     """Implementations that were already read from files, by name."""
     reference: Implementation | None = field(default=None, repr=False)

@@ -54,7 +54,7 @@ class RemotePass(JudgedPass):
     def __init__(
         self, subject: RemoteSubject, pass_: PassName, contents: Contents, *, evicts: bool
     ) -> None:
-        super().__init__(subject.name, pass_, None, contents)
+        super().__init__(subject.name, pass_, self, contents)
         self.subject, self.case = subject, subject.case
         self.evicts, self.captured = evicts, contents.task.mode == GRAPH
         self.own = contents.prediction.clone()

@@ -71,7 +71,6 @@ class Untimed(Record, frozen=True, kw_only=True):
     status: str = ""
     """The row's status in the other run; empty if it was not there."""
     reason: str = ""
-    """The status and reason there."""
 
 
 class Mean(Record, frozen=True):

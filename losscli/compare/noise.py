@@ -115,7 +115,6 @@ class Noise(Record, frozen=True):
     value: float
     """The largest standard deviation."""
     controls: int
-    """Number of controls."""
     off: float
     """Median distance of the controls' ratios from 1; 0 without controls."""
     most_off: float

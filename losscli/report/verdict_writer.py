@@ -1,14 +1,12 @@
 """Write verdicts as they come, or their report at the end, however the batch ends."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 from losscli.console.streams import emit
 from losscli.errors import UsageError, writing
@@ -59,7 +57,7 @@ class VerdictWriter:
             with writing(output):
                 self._lines = output.open("a", encoding="utf-8")
 
-    def __enter__(self) -> VerdictWriter:
+    def __enter__(self) -> Self:
         return self
 
     def add(self, verdict: Verdict) -> None:
@@ -84,13 +82,11 @@ class VerdictWriter:
                 self._lines.close()
         failed = error if self._unwritten else None
         if self.verdicts and (failed or self.format != "jsonl"):
-            with kept("judge", self._record):
+            lines = (json_line(verdict.to_json()) for verdict in self.verdicts)
+            with kept("judge", lambda: "\n".join(lines)):
                 if failed:
                     raise failed
                 write_report(self._report(), self.format, self.output)
-
-    def _record(self) -> str:
-        return "\n".join(json_line(verdict.to_json()) for verdict in self.verdicts)
 
     def _report(self) -> str:
         if self.format == "json":

@@ -116,7 +116,6 @@ def _is_unclear(result: BenchResult, other: str) -> bool:
 
 
 def _tables(ran: Results, chosen: Sequence[str]) -> dict[str, Table]:
-    """Return the tables by the config's titles, with the chosen or the informative columns."""
     mixed = {COLD, WARM} <= {result.cache for result in ran}
     names = case_names(ran)
     known = COLUMNS | {"speedup": versus(baseline_of(ran))}

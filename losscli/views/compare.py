@@ -219,7 +219,6 @@ def _counted(found: Sequence[str], state: str) -> str:
 
 
 def _lost(baseline: str, name: str, one: Comparison) -> list[str]:
-    """Count the rows that were not timed again, and name the failed ones."""
     if not (missing := one.only_before):
         return []
     statuses = Counter(each.status or "absent" for each in missing)

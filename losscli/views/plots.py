@@ -179,7 +179,6 @@ def _on_axis(ulp: float | None) -> float | None:
 
 
 def _speedups(every: Results, baseline: str) -> Iterator[Part]:
-    """Yield the part with the speedups over a baseline, if any."""
     results = sorted((r for r in every if _speedup(r, baseline)), key=place)
     drawn, folded, means = [], [], False
 

@@ -50,7 +50,6 @@ def _summary(results: Results) -> str:
 
 
 def _failures(run: Run, *, verbose: bool) -> list[str]:
-    """Return failures and warnings in full: the first, or with ``verbose`` all of them."""
     found = [each for each in alike(run.of(VerifyResult)) if verbose or each[0].status != PASS]
     shown = found if verbose else found[:1]  # the first failure, else the first warning
     blocks = [_note(*each) for each in shown]
@@ -91,7 +90,6 @@ def _note(smallest: VerifyResult, cases: int, of: int) -> list[str]:
 
 
 def _named(result: VerifyResult, shown: VerifyResult) -> str:
-    """Name a check, and the loss and the implementation if they differ from those shown."""
     of = f" of {result.case.loss}" * (result.case.loss != shown.case.loss)
     by = f" ({result.implementation})" * (result.implementation != shown.implementation)
     return f"{result.check}{of}{by}"
@@ -228,7 +226,6 @@ def _relative(result: VerifyResult | None) -> str:
 
 
 def _ulp(checks: Results, operand: str) -> str:
-    """Return the error of a loss or gradient and, after a slash, what always passes."""
     if (result := _check(checks, operand)) is None or result.error.ulp is None:
         return "-"
     return f"{format_ulp(result.error.ulp)}/{_allowed_ulp(result):g}"

@@ -105,7 +105,6 @@ def _facts(facts: Mapping[str, str]) -> Table:
 
 
 def _of_verdicts(record: Verdicts) -> Iterator[Part]:
-    """Yield a table of several files, then what failed in each, why, and what to do."""
     verdicts = record.verdicts
     said = line(verdicts[0]) if len(verdicts) == 1 else summary(verdicts).removeprefix("judge: ")
     states = [state_of(verdict.word) for verdict in verdicts]

@@ -45,7 +45,6 @@ class Picture:
     name: str
     title: str
     description: str
-    """The text alternative."""
     height: int
     frame: str
     """The axes, which several plots of a page may share."""
@@ -243,7 +242,6 @@ def _sides(sides: tuple[str, str], x: float) -> str:
 
 
 def _bars(style: int, name: str, bars: Sequence[tuple[Point, float]], across: svg.Scale) -> str:
-    """Draw the intervals, marks and words of an implementation."""
     # The mark hides an interval of a few pixels.
     ends = [(across(point.low), across(point.high), y) for point, y in bars]
     seen = [map(svg.number, (low, y, high)) for low, high, y in ends if high - low > 4]
