@@ -20,8 +20,6 @@ CHANGES = 8
 """The least number of counter updates during the calls."""
 LONGEST_SECONDS = 6.0
 """The time after which a counter with too few updates is given up."""
-BATCH_SECONDS = 0.01
-MOST_CALLS = 100_000
 
 
 class Energy(NamedTuple):
@@ -104,7 +102,7 @@ def measure(
     meter_of: Callable[[str], Meter] = _meter_of,
 ) -> Energy:
     """Measure a call of about ``seconds``; ``looped`` makes so many calls and waits for them."""
-    batch = max(1, min(MOST_CALLS, round(BATCH_SECONDS / max(seconds, 1e-9))))
+    batch = max(1, min(100_000, round(0.01 / max(seconds, 1e-9))))  # calls of 10 ms
     changes: list[tuple[float, float]] = []
     ended = threading.Event()
 

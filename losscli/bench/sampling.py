@@ -80,7 +80,10 @@ def interleave(
     longest = min(timing.max_time, until - start)
     rounds = taken = 0
     batch = 1
-    while able := _able(contenders):
+    while True:
+        able = [c for c in contenders if c.warm and c.failure is None]
+        if not any(c.awaited for c in able):
+            return "nothing left to sample"
         order = [c for _ in range(batch) for c in shuffle.sample(able, len(able))]
         before()
         try:
@@ -107,13 +110,6 @@ def interleave(
             return "throttled"
         affordable = int((longest - elapsed) / (elapsed / taken)) if elapsed else rounds
         batch = max(1, min(rounds // 2, affordable, MAXIMUM_ROUNDS - rounds))
-    return "nothing left to sample"
-
-
-def _able(contenders: Sequence[Contender]) -> list[Contender]:
-    """Return the contenders to sample; none if no awaited one is left."""
-    able = [c for c in contenders if c.warm and c.failure is None]
-    return able if any(c.awaited for c in able) else []
 
 
 def _stop(able: Sequence[Contender], rounds: int, elapsed: float, timing: Timing) -> Stop | None:

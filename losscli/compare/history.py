@@ -24,11 +24,6 @@ from losscli.machine.differences import differences
 from losscli.runs.grouping import collected
 from losscli.runs.records import SCHEMA_VERSION, BenchResult, Run
 
-_LEAST = {12: 3, 4: 2, 0: 1}
-"""Fewest runs of a side by the number of runs, since a single run may be off."""
-_NARROWEST = 8
-"""Fewest commits that are searched separately."""
-
 
 class ChangePoints:
     """The comparisons of a history, each made once for all rows."""
@@ -56,7 +51,8 @@ class ChangePoints:
 
     def _change(self, key: RowKey, there: Sequence[int]) -> tuple[int, Row] | None:
         runs = [len(self._measured[index][key]) for index in there]
-        least = next(few for enough, few in _LEAST.items() if sum(runs) >= enough)
+        # A single run may be off.
+        least = 1 + (sum(runs) >= 4) + (sum(runs) >= 12)
         rows = {
             split: self._compared(there[0], there[split], there[-1] + 1)[key]
             for split in range(1, len(there))
@@ -105,10 +101,10 @@ class ChangePoints:
 
 
 def _windows(there: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yield all commits, then overlapping halves, quarters, ...: a change may be reverted."""
+    """Yield all commits, then overlapping halves, ... down to eight: a change may be reverted."""
     length = len(there)
     yield there
-    while (length := length // 2) >= _NARROWEST:
+    while (length := length // 2) >= 8:
         step = max(length // 2, 1)
         for start in range(0, len(there) - length + 1, step):
             yield there[start : start + length]

@@ -162,7 +162,6 @@ LEGEND = (
     "that always passes; torch: the error in ulp of PyTorch's own formula; input, target and so "
     "on: the largest error in ulp of an element of that gradient / what is allowed"
 )
-LEAST_IMPORTANT = ("rel", "torch", "reduce", "dtype")
 ELEMENT_ULP, ONCE_ROUNDED_ULP, VALUE_ULP = 4.0, 1.0, 2.0
 """As in losscli/truth/tolerances.py, which needs torch."""
 
@@ -211,7 +210,7 @@ def _errors_table(results: Results) -> Table:
         # The other words have a column, or are above the table.
         words = (w for w in names[case].split() if w not in (case.dtype, case.reduction))
         rows.append([" ".join(words), *(cell(checks) for cell in columns.values())])
-    return case_table(list(columns), rows, least=LEAST_IMPORTANT)
+    return case_table(list(columns), rows, least=("rel", "torch", "reduce", "dtype"))
 
 
 def _is_shown(checks: Results) -> bool:
