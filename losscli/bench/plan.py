@@ -22,9 +22,6 @@ from losscli.runs.columns import ENERGY
 from losscli.runs.grouping import grouped
 from losscli.runs.records import BenchResult, VerifyResult
 
-RINGS_AGAIN_SECONDS = 15.0
-"""An exception in a finaliser is lost, so the alarm repeats. A build ends in less time."""
-
 
 @dataclass(frozen=True)
 class Budget:
@@ -88,7 +85,8 @@ def alarm(seconds: float, *, rings: bool = True) -> Iterator[None]:
     before = signal.signal(signal.SIGALRM, ring)
     try:
         try:
-            signal.setitimer(signal.ITIMER_REAL, seconds, RINGS_AGAIN_SECONDS)
+            # It repeats, for an exception in a finaliser is lost. A build ends in less time.
+            signal.setitimer(signal.ITIMER_REAL, seconds, 15.0)
             yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0.0)

@@ -37,12 +37,11 @@ class ProcessDiedError(Exception):
     """A process ended in the middle of a task, for this reason."""
 
     def __init__(self, code: int) -> None:
+        killed = code == -signal.SIGKILL
         text = f"the process that measured the case ended {how_ended(code)}"
-        self.status: BenchStatus = FAILED
-        self.why = Reason(Code.PROCESS_DIED, text)
-        if code == -signal.SIGKILL:
-            text += ", as when the system runs out of memory"
-            self.status, self.why = SKIPPED, Reason(Code.OUT_OF_MEMORY, text)
+        text += ", as when the system runs out of memory" * killed
+        self.status: BenchStatus = SKIPPED if killed else FAILED
+        self.why = Reason(Code.OUT_OF_MEMORY if killed else Code.PROCESS_DIED, text)
         super().__init__(text)
 
 

@@ -16,7 +16,6 @@ from losscli.runs.records import Stop
 
 Result = TypeVar("Result")
 
-MINIMUM_ROUNDS = 3
 CONFIDENT_ROUNDS = 10
 """With fewer samples the interval is too often narrow by luck."""
 MAXIMUM_ROUNDS = 2000
@@ -113,7 +112,7 @@ def interleave(
 
 
 def _stop(able: Sequence[Contender], rounds: int, elapsed: float, timing: Timing) -> Stop | None:
-    if rounds < MINIMUM_ROUNDS:
+    if rounds < 3:
         return None
     sampled = rounds >= CONFIDENT_ROUNDS and elapsed >= timing.min_time
     awaited = (summarize(c.samples) for c in able if c.awaited)

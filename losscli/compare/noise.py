@@ -13,7 +13,7 @@ from losscli.compare.row_keys import RowKey
 from losscli.files.record import Record
 from losscli.machine.differences import Difference
 from losscli.runs.grouping import grouped
-from losscli.runs.measurements import Z95
+from losscli.runs.measurements import Z95, Seconds
 from losscli.runs.records import BenchResult
 
 CONFIDENCE = 0.99
@@ -32,7 +32,6 @@ _BATCHES = 8
 """Successive parts of a run, whose medians show a drift."""
 
 Array = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -54,15 +53,16 @@ def uncertainties(samples: Sequence[Sequence[float]]) -> Array:
     return errors
 
 
-def _process_errors(medians: Sequence[Sequence[float]]) -> Array:
+def _process_errors(timed: Sequence[Seconds | None]) -> Array:
     """Return errors by the spread between processes, at least the typical: few agree by luck."""
-    errors = np.full(len(medians), math.nan)
+    errors = np.full(len(timed), math.nan)
     typical: list[float] = []
-    for index, each in enumerate(medians):
-        if len(each) > 1:
-            errors[index] = stdev(map(math.log, each)) / math.sqrt(len(each))
+    for index, each in enumerate(timed):
+        if each and len(each.processes) > 1:
+            logs = [math.log(median(samples)) for samples in each.by_process]
+            errors[index] = stdev(logs) / math.sqrt(len(logs))
             # The median of a variance of so few is below the variance itself.
-            typical.append(errors[index] / (1 - 2 / (9 * (len(each) - 1))) ** 1.5)
+            typical.append(errors[index] / (1 - 2 / (9 * (len(logs) - 1))) ** 1.5)
     return np.maximum(errors, np.median(typical)) if typical else errors
 
 
@@ -144,7 +144,7 @@ def noise_of_rows(
     group: tuple[Mode, Cache],
     rows: Sequence[tuple[RowKey, BenchResult, BenchResult]],
     logs: Array,
-    control: Flags,
+    control: NDArray[np.bool_],
     device: str,
     why: str,
 ) -> tuple[Array, Array, Array, Noise]:
@@ -155,11 +155,7 @@ def noise_of_rows(
     """
     sides = [before.seconds for _, before, _ in rows], [after.seconds for *_, after in rows]
     within = np.hypot(*(uncertainties([s.samples for s in side if s]) for side in sides))
-    by_process = (
-        [list(map(median, s.by_process)) if s and s.processes else [] for s in side]
-        for side in sides
-    )
-    between = np.hypot(*map(_process_errors, by_process))
+    between = np.hypot(*map(_process_errors, sides))
     cells = [key.beside for key, *_ in rows]
     beside = grouped(np.flatnonzero(control).tolist(), cells.__getitem__)
     others = [[i for i in beside.get(cell, ()) if i != own] for own, cell in enumerate(cells)]
@@ -182,7 +178,7 @@ def noise_of_rows(
     return np.fmax(within, between), drifts, noises, told
 
 
-def _noises(logs: Array, drifts: Array, control: Flags, device: str) -> Array:
+def _noises(logs: Array, drifts: Array, control: NDArray[np.bool_], device: str) -> Array:
     """Return each row's noise from the controls.
 
     A row timed with controls has the noise of a control relative to the others timed with it, if
