@@ -1,4 +1,4 @@
-"""The energy of a call over many, by NVML or RAPL, whose counters change only at intervals."""
+"""The energy of a call, by counters of NVML or RAPL that change only at intervals."""
 
 import contextlib
 import threading

@@ -34,7 +34,7 @@ class Contents:
     """The operands of a case, and their gates.
 
     An implementation that caches a result by the operands' address or object is fast and wrong. So
-    the prediction changes before each batch of samples, untimed, to and fro.
+    the prediction changes before each batch of samples, untimed, and back before the next.
     """
 
     def __init__(self, task: Task, operands: Operands) -> None:

@@ -85,7 +85,7 @@ def alarm(seconds: float, *, rings: bool = True) -> Iterator[None]:
     before = signal.signal(signal.SIGALRM, ring)
     try:
         try:
-            # It repeats, for an exception in a finaliser is lost. A build ends in less time.
+            # It repeats, since an exception in a finaliser is lost; a build ends in less time.
             signal.setitimer(signal.ITIMER_REAL, seconds, 15.0)
             yield
         finally:

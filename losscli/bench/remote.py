@@ -49,7 +49,7 @@ by the host. In long runs a GPU's clocks fall by a few percent."""
 
 
 class RemotePass(JudgedPass):
-    """A candidate's pass, by its worker; contents change before each sample, some are judged."""
+    """A candidate's pass in its worker: contents change before each sample, some are judged."""
 
     def __init__(
         self, subject: RemoteSubject, pass_: PassName, contents: Contents, *, evicts: bool
@@ -143,7 +143,7 @@ def disagreement(
     compared: list[tuple[float, float, float]] = []  # of long loops: the ratio, and both times
 
     def differing() -> list[tuple[float, float, float]]:
-        """Return loops in which clocks differ; none if one in three agrees: programs delay some."""
+        """Return loops whose clocks differ; none if one in three agrees: other programs delay."""
         slowed = [each for each in compared if each[0] > SAME_LOOP_TOLERANCE]
         return slowed if (len(compared) - len(slowed)) * 3 < len(compared) else []
 

@@ -75,7 +75,7 @@ def merge(found: Sequence[BenchResult]) -> BenchResult:
         limit_repeated=any(each.limit_repeated for each in right),
         discarded=sum(each.discarded for each in right),
         waits=any(each.waits for each in right),
-        # Its values are in order.
+        # The last of the processes' reasons counts, in the order of the type.
         stop=max((e.stop for e in right if e.stop), key=get_args(Stop).index, default=None),
         conditions=_conditions([each.conditions for each in right]),
     )

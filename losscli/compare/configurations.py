@@ -10,7 +10,7 @@ from losscli.runs.judgements import DIFFERENT_BEYOND, SLOWER
 from losscli.runs.records import BenchResult, Headline, Run, SlowerConfiguration
 
 RISK = 0.01
-"""That a run calls any equal configuration slower: some of hundreds of ratios do by chance."""
+"""The risk that a run calls any equal configuration slower, as some ratios are by chance."""
 
 
 class Configuration(dict[str, BenchResult]):

@@ -117,7 +117,7 @@ def _parted(before: Sequence[Sequence[float]], after: Sequence[Sequence[float]])
 
 
 def _merged(results: Sequence[BenchResult]) -> BenchResult:
-    """Merge a row's results in several runs as processes of one, with 300 spaced samples or so."""
+    """Merge a row's results in several runs as processes of one, with some 300 spaced samples."""
     if len(results) == 1:
         return results[0]
     most = max(300 // len(results), 9)

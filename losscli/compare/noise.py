@@ -44,7 +44,7 @@ class Change:
 
 
 def uncertainties(samples: Sequence[Sequence[float]]) -> Array:
-    """Return each median log's standard error, by spread or drift; infinite for few samples."""
+    """Return the error of each median's log, by spread or drift; infinite for few samples."""
     errors = np.full(len(samples), math.inf)
     for count, chosen in grouped(range(len(samples)), lambda index: len(samples[index])).items():
         if count >= 3:  # from which a spread can be estimated
@@ -54,7 +54,7 @@ def uncertainties(samples: Sequence[Sequence[float]]) -> Array:
 
 
 def _process_errors(timed: Sequence[Seconds | None]) -> Array:
-    """Return errors by the spread between processes, at least the typical: few agree by luck."""
+    """Return the errors between processes, at least the typical one: few may agree by luck."""
     errors = np.full(len(timed), math.nan)
     typical: list[float] = []
     for index, each in enumerate(timed):

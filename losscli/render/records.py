@@ -63,8 +63,8 @@ WHOLE = ("json", "jsonl")
 class Writer:
     """A context that collects results and reports them, however it ends.
 
-    The journal of an output takes each result at once, and goes if the report has all its content.
-    Without a result there is no report, and an old one stays.
+    An output's journal takes each result at once, until the report has all of its content. An old
+    report stays if there is no result.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ class Verdicts(Record, frozen=True, kw_only=True):
 class VerdictWriter:
     """A context that takes verdicts and writes them in a format.
 
-    ``jsonl`` is written verdict by verdict, and ``table`` on standard output; the rest at the end.
+    ``jsonl``, and ``table`` on standard output, are written one by one, the rest at the end.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class VerdictWriter:
         earlier: Sequence[Verdict] = (),
         resumed: bool = False,
     ) -> None:
-        """Open the output, None for standard output; UsageError if it has verdicts, not resumed."""
+        """Open the output, None for standard output; a UsageError if it would be overwritten."""
         self.format, self.output = format, output
         self.verdicts = list(earlier)
         self._unwritten = False

@@ -95,8 +95,7 @@ def _over_size(run: Run, results: Results, curve: _Curve) -> tuple[list[Plot], l
     """Return plots over size; for many combinations, also folded parts with a plot of each."""
     known = [result for result in results if curve.value(result) is not None]
     facets = grouped(known, _facet)
-    most = max((len({r.bytes for r in found}) for found in facets.values()), default=0)
-    if len(facets) <= 4 and most <= 40:
+    if len(facets) <= 4 and all(len({r.bytes for r in of}) <= 40 for of in facets.values()):
         return [_curves(run, name, of, curve, alone=True) for name, of in facets.items()], []
     passes = grouped(sorted(known, key=place), _timed_pass)
     folded: dict[str, list[Plot]] = {name: [] for name in passes}

@@ -1,4 +1,4 @@
-"""The report of `losscli verify`: what fails, the first failure in full, checks and errors."""
+"""The report of `losscli verify`: how many checks fail, the first failure in full, two tables."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
