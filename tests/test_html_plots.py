@@ -4,8 +4,7 @@ from itertools import chain, pairwise
 import pytest
 
 from losscli.render.html.page import styles
-from losscli.render.html.picture import shape_at
-from losscli.render.html.plots import draw, ratio
+from losscli.render.html.picture import draw, ratio, shape_at
 from losscli.render.html.svg import (
     Axis,
     Scale,

@@ -1,9 +1,4 @@
-"""The state of the machine during sampling: losscli reads it and never changes it.
-
-A GPU's state is read by nvidia-ml-py before and after each batch of samples. A batch is discarded
-if heat or the power supply throttled the GPU. The power limit is only reported: under a steady load
-a GPU runs at that limit.
-"""
+"""The state of the machine during sampling: losscli reads it and never changes it."""
 
 import contextlib
 import os
@@ -16,23 +11,20 @@ from losscli.machine.devices import UnreadableError, open_nvml
 from losscli.machine.own_processes import is_ours, own_seconds
 from losscli.machine.pytorch import torch
 
-SHORTEST_LOOK = 0.05
-"""Seconds; the kernel counts what cores do in hundredths of a second."""
 THROTTLE_REASONS = {
     0x08: "hardware slowdown",
     0x20: "software thermal slowdown",
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
-"""NVML's bits for which samples are discarded."""
+"""NVML's bits for which samples are discarded; under steady load a GPU is at its power limit."""
 TOLD_REASONS = THROTTLE_REASONS | {0x04: "power limit", 0x10: "sync boost"}
 
 
 class Conditions:
-    """Reads the machine's state while a case is sampled; this one reads nothing."""
+    """Reads the machine's state while a case is sampled; this one records why it is unknown."""
 
     def __init__(self, unknown: str) -> None:
-        """``unknown``: why nothing is read."""
         self.unknown = unknown
 
     def begin(self) -> None:
@@ -66,7 +58,8 @@ class CpuConditions(Conditions):
         wall, own, busy = self._start
         wall, own = self.clock() - wall, self.own_time() - own
         now = _busy_seconds()
-        if wall < SHORTEST_LOOK or busy is None or now is None:
+        # The kernel counts what cores do in hundredths of a second.
+        if wall < 0.05 or busy is None or now is None:
             return None
         return round(max(now - busy - own, 0.0) / wall / len(os.sched_getaffinity(0)), 3)
 

@@ -1,14 +1,10 @@
-"""The energy of a call, by a hardware counter over many calls.
-
-NVML counts a GPU's energy, RAPL that of a CPU's packages. Both update their counter only at
-intervals, so a thread reads it during the calls, and what lies between two of many updates counts.
-A counter covers the whole device, with other programs and its idle power.
-"""
+"""The energy of a call, by counters of NVML or RAPL that change only at intervals."""
 
 import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -24,10 +20,6 @@ CHANGES = 8
 """The least number of counter updates during the calls."""
 LONGEST_SECONDS = 6.0
 """The time after which a counter with too few updates is given up."""
-BATCH_SECONDS = 0.01
-"""The time of a batch of calls, after which they are counted."""
-PAUSE_SECONDS = 0.001
-MOST_CALLS = 100_000
 
 
 class Energy(NamedTuple):
@@ -35,7 +27,6 @@ class Energy(NamedTuple):
 
     joules: float | None = None
     watts: float | None = None
-    """Average power during the calls."""
     reason: str = ""
 
 
@@ -111,58 +102,40 @@ def measure(
     meter_of: Callable[[str], Meter] = _meter_of,
 ) -> Energy:
     """Measure a call of about ``seconds``; ``looped`` makes so many calls and waits for them."""
-    batch = max(1, min(MOST_CALLS, round(BATCH_SECONDS / max(seconds, 1e-9))))
+    batch = max(1, min(100_000, round(0.01 / max(seconds, 1e-9))))  # calls of 10 ms
+    changes: list[tuple[float, float]] = []
+    ended = threading.Event()
+
+    def read(meter: Meter, last: float) -> None:
+        while not ended.wait(0.001):
+            if (joules := meter()) != last:
+                changes.append((time.perf_counter(), joules))
+                last = joules
+
     try:
-        reader = _Reader(meter_of(device))
+        meter = meter_of(device)
+        with ThreadPoolExecutor(1) as pool:
+            reading = pool.submit(read, meter, meter())
+            made = [(time.perf_counter(), 0)]
+            try:
+                while (elapsed := made[-1][0] - made[0][0]) < SECONDS or len(changes) <= CHANGES:
+                    if reading.done() or elapsed >= LONGEST_SECONDS:
+                        break
+                    looped(batch)
+                    made.append((time.perf_counter(), made[-1][1] + batch))
+            finally:
+                ended.set()
+        reading.result()
     except UnreadableError as error:
         return Energy(reason=str(error))
-    made: list[tuple[float, int]] = [(time.perf_counter(), 0)]
-    with reader:
-        while (elapsed := made[-1][0] - made[0][0]) < SECONDS or len(reader.changes) <= CHANGES:
-            if reader.reason or elapsed >= LONGEST_SECONDS:
-                break
-            looped(batch)
-            made.append((time.perf_counter(), made[-1][1] + batch))
-    if len(reader.changes) > CHANGES and not reader.reason:
-        return of_a_call(reader.changes, made)
-    few = f"the counter changed {len(reader.changes)} times in {elapsed:.0f} s"
-    return Energy(reason=reader.reason or few)
+    if len(changes) > CHANGES:
+        return of_a_call(changes, made)
+    return Energy(reason=f"the counter changed {len(changes)} times in {elapsed:.0f} s")
 
 
 def of_a_call(changes: Sequence[tuple[float, float]], made: Sequence[tuple[float, int]]) -> Energy:
-    """Return the energy of a call.
-
-    ``changes``: times and joules from then on. ``made``: times and calls made until then.
-    """
+    """Return a call's energy, from times with joules from then on and with calls until then."""
     (began, first), *_, (ended, last) = (e for e in changes if made[0][0] <= e[0] <= made[-1][0])
     moments, counts = zip(*made, strict=True)
     calls = float(np.diff(np.interp([began, ended], moments, counts))[0])
     return Energy((last - first) / calls, (last - first) / (ended - began))
-
-
-class _Reader:
-    def __init__(self, meter: Meter) -> None:
-        self.meter = meter
-        self.changes: list[tuple[float, float]] = []
-        self.reason = ""
-        self._last = meter()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._read, daemon=True)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _read(self) -> None:
-        while not self._ended.wait(PAUSE_SECONDS):
-            try:
-                joules = self.meter()
-            except UnreadableError as error:
-                self.reason = str(error)
-                return
-            if joules != self._last:
-                self.changes.append((time.perf_counter(), joules))
-                self._last = joules

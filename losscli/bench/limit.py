@@ -1,10 +1,9 @@
 """The limit of a pass: the time of what it cannot do without, measured like an implementation.
 
-Linear losses are limited by their bare matrix products: one forward, three with backward. All
-others are limited by memory: by kernels that only read and write whole contiguous arrays as large
-as the prediction. A smaller operand stays in the cache: it has no array, but its bytes count. For a
-view the arrays use its storage. Where the target has another dtype, the time is scaled by the
-bytes. Where forward reads a few elements of the prediction, one array of that many bytes is read.
+Linear losses are limited by their bare matrix products, all others by memory: by kernels that only
+read and write whole contiguous arrays as large as the prediction. A smaller operand stays in the
+cache: it has no array, but its bytes count. For a view the arrays use its storage. Where forward
+reads a few elements of the prediction, one array of that many bytes is read.
 """
 
 import math
@@ -81,7 +80,6 @@ def mixes(case: Case, pass_: PassName) -> tuple[Mix, ...]:
 
 
 _Key = tuple[object, ...]
-Calls = Callable[[int], Callable[[], None]]
 
 
 @dataclass
@@ -124,8 +122,7 @@ class Limits:
         if known is None or known.seconds is None:
             return None
         try:
-            calls, _ = self._calls(case, pass_, reads)
-            return Contender("", calls(known.variant), awaited=False)
+            return Contender("", self._calls(case, pass_, reads)[known.variant], awaited=False)
         except Exception as error:
             if not memory.is_out_of_memory(error):
                 raise
@@ -139,11 +136,12 @@ class Limits:
                 self.missing = first_line(error).rstrip(".")
         return self.probe is not None
 
-    def _calls(self, case: Case, pass_: PassName, reads: Sequence[Tensor]) -> tuple[Calls, int]:
-        """Return a function that makes each variant's call, and the number of variants."""
+    def _calls(
+        self, case: Case, pass_: PassName, reads: Sequence[Tensor]
+    ) -> list[Callable[[], None]]:
+        """Return each variant's call."""
         if case.operations(pass_):
-            product = products(pass_, reads[0].detach(), reads[2].detach())
-            return (lambda _: product), 1
+            return [products(pass_, reads[0].detach(), reads[2].detach())]
         assert self.probe
         move, launches, count = self.probe.move, mixes(case, pass_), _bytes_of_array(case, pass_)
         arrays = [_array(tensor, count) for tensor in reads if tensor.numel() == case.elements]
@@ -155,18 +153,18 @@ class Limits:
             for reads, writes in steps:
                 move(reads, writes, variant)
 
-        return (lambda variant: partial(run, variant)), self.probe.variants
+        return [partial(run, variant) for variant in range(self.probe.variants)]
 
     def _measure(
         self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[Tensor], timing: Timing
     ) -> Limit:
         try:
-            call, variants = self._calls(case, pass_, reads)
+            calls = self._calls(case, pass_, reads)
         except Exception as error:
             if not memory.is_out_of_memory(error):
                 raise
             return _out_of_reach(error)
-        contenders = [Contender(str(n), call(n)) for n in range(variants)]
+        contenders = [Contender(str(n), call) for n, call in enumerate(calls)]
         contenders[0].warm_up(timer)
         warm = contenders[0].warm  # its host time holds for all variants
         for contender in contenders if warm else ():

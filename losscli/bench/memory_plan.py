@@ -14,9 +14,6 @@ RESERVE = 512 * 2**20
 """Memory that does not grow with a case: oracle blocks, eviction, workspaces."""
 GPU_RESERVE = 2**30
 
-KEPT_TRUTHS = 2
-"""Oracle results that are kept, one for each of the operands' contents."""
-
 
 @dataclass(frozen=True)
 class MemoryPlan:
@@ -67,7 +64,7 @@ def plan_memory(
     temporaries = {i.name: i.temporary_bytes(case) for i in implementations}
     reserve = RESERVE if case.device == "cpu" else GPU_RESERVE
     reserve += 8 * case.spec.term_tensors * min(case.elements, block_elements(case.device))
-    reserve += KEPT_TRUTHS * linear_oracle_bytes(case)
+    reserve += 2 * linear_oracle_bytes(case)  # kept for each of the operands' contents
     return MemoryPlan(inputs, outputs, temporaries, reserve, graphs)
 
 

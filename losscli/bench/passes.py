@@ -1,10 +1,4 @@
-"""How bench measures an implementation in one pass: judge, time, judge again.
-
-An implementation that caches a result by the operands' address or object is fast and wrong. So the
-prediction is multiplied in place before a batch of samples, and divided before the next (or
-reversed, to stay in its domain). Before each sample one element is written with its own value,
-which raises PyTorch's version counter. Neither is timed.
-"""
+"""How bench measures an implementation in one pass: judge, time, judge again."""
 
 from dataclasses import replace
 from functools import partial
@@ -37,7 +31,11 @@ LARGEST_DOUBLED = 64.0
 
 
 class Contents:
-    """The operands of a case, whose prediction changes, and their gates."""
+    """The operands of a case, and their gates.
+
+    An implementation that caches a result by the operands' address or object is fast and wrong. So
+    the prediction changes before each batch of samples, untimed, and back before the next.
+    """
 
     def __init__(self, task: Task, operands: Operands) -> None:
         self.task, self.case, self.operands = task, task.case, operands
@@ -97,7 +95,7 @@ class Contents:
         self.changed = not self.changed
 
     def touch(self) -> None:
-        """Write one element with its own value."""
+        """Write one element with its own value, which raises PyTorch's version counter."""
         self._first.mul_(1)
 
 
@@ -114,9 +112,8 @@ class JudgedPass(Contender):
     code = Code.NONE
     peak_extra_bytes: int | None = None
 
-    def __init__(self, name: str, pass_: PassName, call: Call | None, contents: Contents) -> None:
-        """``call`` is what is timed; None for the object itself."""
-        super().__init__(name, call or self)  # type: ignore[arg-type]
+    def __init__(self, name: str, pass_: PassName, call: Call, contents: Contents) -> None:
+        super().__init__(name, call)
         self.pass_, self.contents = pass_, contents
 
     def measure_memory(self) -> None:
@@ -163,7 +160,6 @@ class LocalPass(JudgedPass):
         return verdict
 
     def looped(self, calls: int) -> None:
-        """Call ``calls`` times and wait for the device."""
         for _ in range(calls):
             self.timed()
         if self.device != "cpu":

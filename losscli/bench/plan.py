@@ -22,11 +22,6 @@ from losscli.runs.columns import ENERGY
 from losscli.runs.grouping import grouped
 from losscli.runs.records import BenchResult, VerifyResult
 
-PART_OF_LAST = 0.75
-"""Another process measures a task if this fraction of the last turn's time is left."""
-RINGS_AGAIN_SECONDS = 15.0
-"""An exception in a finaliser is lost, so the alarm repeats. A build ends in less time."""
-
 
 @dataclass(frozen=True)
 class Budget:
@@ -57,11 +52,11 @@ class Turns:
         self.last: float | None = None
 
     def has_time(self, start_seconds: float) -> bool:
-        """Tell whether another process, which takes so long to start, can measure."""
+        """Tell whether another process, once started, has 3/4 of the last one's time."""
         left = self.left()
         if self.last is None:
             return left.left > 0
-        return left.share >= start_seconds + PART_OF_LAST * (self.clock() - self.last)
+        return left.share >= start_seconds + 0.75 * (self.clock() - self.last)
 
     def take(self, turns: int) -> Budget:
         self.last = self.clock()
@@ -90,7 +85,8 @@ def alarm(seconds: float, *, rings: bool = True) -> Iterator[None]:
     before = signal.signal(signal.SIGALRM, ring)
     try:
         try:
-            signal.setitimer(signal.ITIMER_REAL, seconds, RINGS_AGAIN_SECONDS)
+            # It repeats, since an exception in a finaliser is lost; a build ends in less time.
+            signal.setitimer(signal.ITIMER_REAL, seconds, 15.0)
             yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
@@ -99,7 +95,7 @@ def alarm(seconds: float, *, rings: bool = True) -> Iterator[None]:
 
 
 Right = Mapping[tuple[object, ...], VerifyResult]
-"""Verdicts of right results, by their bits and what they were computed from."""
+"""Verdicts of results that a gate found right, by their bits and what they were computed from."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +113,6 @@ class Task:
     peaks: bool = field(default=True, repr=False)
     energy: bool = False
     right: Right = field(default_factory=dict, repr=False)
-    """Results that the gate found right in other processes."""
     files: Mapping[str, Implementation] = field(default_factory=dict, repr=False)
     """Implementations that were already read from files, by name."""
     reference: Implementation | None = field(default=None, repr=False)
@@ -260,9 +255,7 @@ class Schedule:
 
     tasks: Sequence[Task]
     budget: float
-    """Seconds of the run."""
     elapsed: Callable[[], float]
-    """Returns the seconds since it began."""
     build: Callable[[Sequence[Task]], object] = lambda tasks: None
     """Builds what tasks need: first for one, so that its results come soon, then for all."""
 

@@ -1,11 +1,4 @@
-"""Measure each task in several fresh processes.
-
-Memory addresses, the allocator's state and huge pages differ between processes but not within one,
-so the spread between processes is part of the result. Starting a process takes seconds, so they
-live for the whole run and free their memory after each case; one that dies is replaced. On a CPU
-their allocator keeps freed memory, and one more process with the default allocator measures the
-difference.
-"""
+"""Measure each task in several fresh processes."""
 
 import contextlib
 import os
@@ -37,8 +30,6 @@ COMMAND: tuple[str, ...] = (sys.executable, "-m", "losscli.bench.worker")
 
 GRACE_SECONDS = 0.2
 """The time after which a process that exceeds its budget is killed."""
-END_SECONDS = 5.0
-"""The time in which a process without an answer must end."""
 _DEFAULT_ALLOCATOR = -1
 
 
@@ -46,13 +37,11 @@ class ProcessDiedError(Exception):
     """A process ended in the middle of a task, for this reason."""
 
     def __init__(self, code: int) -> None:
-        """``code``: the exit code, or minus the number of the signal."""
+        killed = code == -signal.SIGKILL
         text = f"the process that measured the case ended {how_ended(code)}"
-        self.status: BenchStatus = FAILED
-        self.why = Reason(Code.PROCESS_DIED, text)
-        if code == -signal.SIGKILL:
-            text += ", as when the system runs out of memory"
-            self.status, self.why = SKIPPED, Reason(Code.OUT_OF_MEMORY, text)
+        text += ", as when the system runs out of memory" * killed
+        self.status: BenchStatus = SKIPPED if killed else FAILED
+        self.why = Reason(Code.OUT_OF_MEMORY if killed else Code.PROCESS_DIED, text)
         super().__init__(text)
 
 
@@ -70,11 +59,11 @@ class MeasuringProcess(Process):
                 else:
                     yield answer
         except EOFError:
-            raise ProcessDiedError(self.end(END_SECONDS)) from None
+            raise ProcessDiedError(self.end(5.0)) from None
 
 
 class Processes:
-    """The processes of a run; a context that ends them."""
+    """The processes of a run; they live for all of it, since a start takes seconds."""
 
     def __init__(
         self,
@@ -87,11 +76,7 @@ class Processes:
         unsettable: Callable[[], str] = allocator.unsettable,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """``notify`` gets notes for the user, ``show`` the results of the first process.
-
-        With ``show``, that process measures before others start, so results come soon. Tests
-        replace the other arguments.
-        """
+        """``notify`` gets notes; with ``show`` the first process measures before others start."""
         self.notify, self.show, self.clock = notify, show, clock
         self._start = start
         self._start_seconds = START_SECONDS[device.partition(":")[0]]
@@ -198,10 +183,7 @@ class Processes:
 
 
 def share(timing: Timing) -> Timing:
-    """Return the timing of each process: an equal part of the case's time.
-
-    n processes that know a median to sqrt(n) * ``confidence`` together know it to ``confidence``.
-    """
+    """Divide a case's time; n processes that know a median to sqrt(n) * x together know it to x."""
     count = timing.processes or 1
     return replace(
         timing,

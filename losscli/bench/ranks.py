@@ -31,10 +31,6 @@ from losscli.runs.records import FAIL, BenchResult, VerifyResult
 from losscli.truth.gate import CHECK
 from losscli.truth.inputs import make_inputs
 
-TERMS, TERMS_OF_PAIR = 3, 5
-"""The fewest numbers that ranks exchange for each row: the maximum of the logits, the sum of
-exponentials and the target's logit; for two sets of logits two of each, and a common sum."""
-
 
 def runner_of_ranks(
     group: Group,
@@ -186,12 +182,11 @@ class _Exchanges:
 
 
 def _exchanged_bytes(case: Case, pass_: PassName) -> tuple[int, int]:
-    """Return the bytes that a rank gives to an all-gather, and to a sum over all ranks.
-
-    They are each row's terms and, for backward of linear losses, gradients; in float32 at least.
-    """
+    """Return how many bytes a rank gathers, terms of rows, and adds, linear losses' gradients."""
     shape, item_bytes = case.shapes[case.spec.names[0]], max(case.item_bytes, 4)
-    terms = TERMS_OF_PAIR if case.loss.endswith("kl_divergence") else TERMS
+    # The fewest numbers for a row: the maximum of the logits, the sum of exponentials and the
+    # target's logit; for two sets of logits two of each, and a common sum.
+    terms = 5 if case.loss.endswith("kl_divergence") else 3
     terms += bool(case.params.get("label_smoothing"))
     sums = case.spec.unit == HIDDEN_STATE and pass_ == FORWARD_BACKWARD
     return shape[0] * terms * item_bytes, math.prod(shape) * item_bytes * sums

@@ -1,8 +1,4 @@
-"""A pass that another process computes, whose samples are interleaved with this process's.
-
-A candidate's times are checked: contents change before each sample, random samples are judged, and
-afterwards the judge's own clock times a loop of calls.
-"""
+"""A pass that another process computes, whose samples are interleaved with this process's."""
 
 import math
 import random
@@ -25,16 +21,8 @@ from losscli.reasons import Code, Reason
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.truth.gate import Gate
 
-ALWAYS_JUDGED = 2**18
-"""Elements up to which one in ten batches is judged; of larger cases one in thirty."""
-LARGEST_FLIP_BYTES = 2**16
-"""Bytes that change before a sample: few, so that they warm no cache."""
-QUIET_SECONDS = 0.002
-"""The time after which torch's threads in this process sleep."""
 LOOP_SECONDS = 0.05
 LOOPS = 3
-AGREEING = 3
-"""One in so many long loops has to take as long by both clocks; other programs delay the others."""
 SHORT_LOOP_SECONDS = 0.005
 SHORT_LOOPS = 100
 """Short loops follow where long ones take too long: on a busy machine another program disturbs
@@ -61,12 +49,12 @@ by the host. In long runs a GPU's clocks fall by a few percent."""
 
 
 class RemotePass(JudgedPass):
-    """A candidate's pass, with the results and times of its worker."""
+    """A candidate's pass in its worker: contents change before each sample, some are judged."""
 
     def __init__(
         self, subject: RemoteSubject, pass_: PassName, contents: Contents, *, evicts: bool
     ) -> None:
-        super().__init__(subject.name, pass_, None, contents)
+        super().__init__(subject.name, pass_, self, contents)
         self.subject, self.case = subject, subject.case
         self.evicts, self.captured = evicts, contents.task.mode == GRAPH
         self.own = contents.prediction.clone()
@@ -91,7 +79,7 @@ class RemotePass(JudgedPass):
     def take(self, count: int) -> list[float]:
         """Take samples; the result of one of them may be judged."""
         flips = [self._flip() for _ in range(count)]
-        every = 10 if self.case.elements <= ALWAYS_JUDGED else 30
+        every = 10 if self.case.elements <= 2**18 else 30
         judged = self._judge_next or self._random.randrange(every) == 0
         self._judge_next = False
         keep = self._random.randrange(count) if judged else -1
@@ -123,12 +111,12 @@ class RemotePass(JudgedPass):
         return self.wrong
 
     def _flip(self) -> Flip:
-        """Choose rows of the prediction to negate or reverse."""
+        """Choose rows of the prediction to negate or reverse: few bytes, which warm no cache."""
         if not self.own.dim() or not self.own.numel():
             return Flip(0, 1)
         rows = self.own.shape[0]
         row_bytes = max(self.own.nbytes // rows, 1)
-        most = max(1, min(rows // 4, LARGEST_FLIP_BYTES // row_bytes))
+        most = max(1, min(rows // 4, 2**16 // row_bytes))
         start = self._random.randrange(rows)
         return Flip(start, min(rows, start + self._random.randint(1, most)))
 
@@ -155,9 +143,9 @@ def disagreement(
     compared: list[tuple[float, float, float]] = []  # of long loops: the ratio, and both times
 
     def differing() -> list[tuple[float, float, float]]:
-        """Return the loops in which the clocks differ; none if enough agree."""
+        """Return loops whose clocks differ; none if one in three agrees: other programs delay."""
         slowed = [each for each in compared if each[0] > SAME_LOOP_TOLERANCE]
-        return slowed if (len(compared) - len(slowed)) * AGREEING < len(compared) else []
+        return slowed if (len(compared) - len(slowed)) * 3 < len(compared) else []
 
     for number in range(LOOPS + SHORT_LOOPS):
         if number >= LOOPS and clock() - began > PATIENCE_SECONDS:
@@ -203,7 +191,6 @@ class SharedTimer:
 
     @property
     def gaps(self) -> int:
-        """Batches in which the GPU waited for the host."""
         return self.timer.gaps
 
     def warm_up(self, call: Call) -> Warm:
@@ -226,7 +213,7 @@ class SharedTimer:
         if not isinstance(remote, RemotePass):
             return self.timer.measure(group)
         if self.device == "cpu":
-            time.sleep(QUIET_SECONDS)
+            time.sleep(0.002)  # after which torch's threads in this process sleep
         else:
             torch.cuda.synchronize(self.device)
         with sampling(group[0]):

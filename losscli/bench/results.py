@@ -17,9 +17,6 @@ from losscli.machine import memory
 from losscli.reasons import Code, Reason
 from losscli.runs.records import FAILED, HOST_GAPS, OK, SKIPPED, BenchResult, BenchStatus, Stop
 
-_STOPS: tuple[Stop, ...] = get_args(Stop)
-"""Stop reasons in order: the last one of several processes counts."""
-
 
 def untimed(
     task: Task,
@@ -78,7 +75,8 @@ def merge(found: Sequence[BenchResult]) -> BenchResult:
         limit_repeated=any(each.limit_repeated for each in right),
         discarded=sum(each.discarded for each in right),
         waits=any(each.waits for each in right),
-        stop=max((each.stop for each in right if each.stop), key=_STOPS.index, default=None),
+        # The last of the processes' reasons counts, in the order of the type.
+        stop=max((e.stop for e in right if e.stop), key=get_args(Stop).index, default=None),
         conditions=_conditions([each.conditions for each in right]),
     )
 

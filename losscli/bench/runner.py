@@ -68,7 +68,6 @@ class Runner:
         exchange: Callable[[Case, PassName, Timer], Collective | None] | None = None,
         show: Callable[[Sequence[BenchResult]], object] | None = None,
     ) -> None:
-        """``notify`` and ``show`` get what the user sees; tests and ranks replace the others."""
         self.device, self.free_bytes = device, free_bytes
         self.limits = limits or Limits(device)
         self.conditions = conditions or look_at(device)
@@ -86,7 +85,6 @@ class Runner:
 
     def measure(self, task: Task) -> Generator[Measured, None, None]:
         """Yield the results of each pass; what cannot run has a result with the reason."""
-        # End the processes of other files.
         named = {task.find(name).file for names in task.passes.values() for name in names}
         workers.end_others(named)
         free = self.free_bytes(self.device)

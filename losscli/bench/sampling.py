@@ -16,13 +16,10 @@ from losscli.runs.records import Stop
 
 Result = TypeVar("Result")
 
-MINIMUM_ROUNDS = 3
 CONFIDENT_ROUNDS = 10
 """With fewer samples the interval is too often narrow by luck."""
 MAXIMUM_ROUNDS = 2000
 """More rounds would only make the record long."""
-PATIENCE = 2
-"""Multiples of the time limit after which sampling of a throttled machine stops."""
 
 
 @dataclass
@@ -74,17 +71,18 @@ def interleave(
 ) -> Stop:
     """Sample the contenders in rounds, each in a new random order; return why it stopped.
 
-    A round takes one sample of each, so drift of the machine affects all alike; a contender that
-    fails leaves. A batch of rounds is sized to end near the time limit; sampling stops at ``until``
-    by the clock. ``before`` runs before each batch; ``slowed`` tells after it whether to discard
-    it.
+    A round takes one sample of each, so drift of the machine affects all alike. ``before`` runs
+    before each batch of rounds; ``slowed`` tells after it whether to discard it.
     """
     shuffle = random.Random(seed)
     start = clock()
     longest = min(timing.max_time, until - start)
     rounds = taken = 0
     batch = 1
-    while able := _able(contenders):
+    while True:
+        able = [c for c in contenders if c.warm and c.failure is None]
+        if not any(c.awaited for c in able):
+            return "nothing left to sample"
         order = [c for _ in range(batch) for c in shuffle.sample(able, len(able))]
         before()
         try:
@@ -107,21 +105,14 @@ def interleave(
             return stop
         if elapsed >= until - start:
             return "budget"
-        if taken > rounds and elapsed >= PATIENCE * timing.max_time:
+        if taken > rounds and elapsed >= 2 * timing.max_time:
             return "throttled"
         affordable = int((longest - elapsed) / (elapsed / taken)) if elapsed else rounds
         batch = max(1, min(rounds // 2, affordable, MAXIMUM_ROUNDS - rounds))
-    return "nothing left to sample"
-
-
-def _able(contenders: Sequence[Contender]) -> list[Contender]:
-    """Return the contenders to sample; none if no awaited one is left."""
-    able = [c for c in contenders if c.warm and c.failure is None]
-    return able if any(c.awaited for c in able) else []
 
 
 def _stop(able: Sequence[Contender], rounds: int, elapsed: float, timing: Timing) -> Stop | None:
-    if rounds < MINIMUM_ROUNDS:
+    if rounds < 3:
         return None
     sampled = rounds >= CONFIDENT_ROUNDS and elapsed >= timing.min_time
     awaited = (summarize(c.samples) for c in able if c.awaited)

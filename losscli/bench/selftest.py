@@ -24,7 +24,6 @@ PLANTED = 20
 SPIN_SECONDS = (500e-6, 2e-3)
 """Known times, long enough that a launch is within the tolerance."""
 SPIN_TOLERANCE = 0.02
-SAMPLES = 31
 LARGEST_OVERHEAD = {"cpu": 1e-6, "cuda": 20e-6}
 """Longest time of an empty call: a GPU's events are microseconds apart."""
 KERNEL_ELEMENTS = {"cpu": 2**14, "cuda": 2**22}
@@ -126,7 +125,7 @@ def _overhead(bench: Bench) -> TimerTestResult:
 
 def _fastest(bench: Bench, call: Call) -> float:
     """Return the shortest sample: other programs only lengthen work."""
-    return min(bench.timer.measure([bench.timer.warm_up(call)] * SAMPLES))
+    return min(bench.timer.measure([bench.timer.warm_up(call)] * 31))
 
 
 def _compare(

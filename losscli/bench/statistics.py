@@ -1,11 +1,4 @@
-"""Order statistics of samples, and of ratios of interleaved samples.
-
-Intervals over several processes are from a random-effects model. Each process yields the log of a
-median and its standard error. A process measures the true value plus its own effect (memory
-addresses, allocator state) plus sampling noise; the standard deviation of the logs contains both.
-Student's quantile accounts for few processes; the factor sqrt(2) makes the interval hold for the
-next run, not only for the mean.
-"""
+"""Order statistics of samples and of interleaved ratios, by the model of docs/measuring.md."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -52,7 +45,8 @@ def student_quantile(freedom: int) -> float:
 def next_run_half_width(logs: Sequence[float], errors: Sequence[float]) -> float:
     """Return the 95% half-width for the next run's mean log, from the processes' logs and errors.
 
-    It is at least that of samples within processes: few processes may agree by luck.
+    It is at least that of samples within processes: few processes may agree by luck. The factor
+    sqrt(2) makes it hold for the next run, not only for the mean.
     """
     count = len(logs)
     within = Z95 * math.hypot(*errors) / count
@@ -69,11 +63,7 @@ def half_width(seconds: Seconds) -> float:
 
 
 def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
-    """Return a confidence interval of the median, or None for fewer than six samples.
-
-    The number of samples below the median is binomial with p = 1/2, so two order statistics enclose
-    it with a known probability, whatever the distribution.
-    """
+    """Return order statistics that enclose the median, or None for fewer than six samples."""
     if (index := _rank(len(samples))) is None:
         return None
     ordered = sorted(samples)
@@ -88,7 +78,8 @@ def _log_error(low: float, high: float) -> float:
 def _rank(count: int) -> int | None:
     """Return the index, from either end, of the order statistics that bound the interval.
 
-    The largest k with P(Binomial(count, 1/2) <= k) <= 1 / TAIL, in exact integers.
+    The number of samples below the median is binomial, whatever the distribution. So it is the
+    largest k with P(Binomial(count, 1/2) <= k) <= 1 / TAIL, in exact integers.
     """
     total = 2**count
     ways, below, found = 1, 1, None
@@ -128,11 +119,7 @@ def _of_processes(found: Sequence[Speedup], rounds: int) -> Speedup:
 
 
 def paired_ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Speedup]]:
-    """Return how many times faster than each other contender each one is, by name.
-
-    The median of the rounds' ratios: unlike in a ratio of medians, what slows a whole round
-    cancels.
-    """
+    """Return each one's speedup over each other, by name; what slows a whole round cancels."""
     return {
         name: {
             other: _of_rounds([their / our for our, their in zip(own, theirs, strict=True)])

@@ -71,7 +71,6 @@ class Untimed(Record, frozen=True, kw_only=True):
     status: str = ""
     """The row's status in the other run; empty if it was not there."""
     reason: str = ""
-    """The status and reason there."""
 
 
 class Mean(Record, frozen=True):
@@ -151,9 +150,8 @@ def compare(
 ) -> Comparison:
     """Compare a run with a baseline; ``tolerated`` is the largest difference called the same.
 
-    A search for the comparison that differs gives ``comparisons``, the number of rows of all, whose
-    intervals have to hold at once, and ``errors_of``, the least standard error of each row's log
-    ratio.
+    A search for a change gives ``comparisons``, the number of all rows, whose intervals have to
+    hold at once, and ``errors_of``, the least standard error of each row's log ratio.
     """
     befores, afters = timed(before), timed(after)
     keys = [name for name in befores if name in afters]

@@ -1,11 +1,4 @@
-"""The configurations in which losscli's kernel is slower than its fastest baseline, beyond noise.
-
-A configuration is a case and a pass of one table; baselines are implementations that are not
-losscli's. The sign test counts the rounds in which custom was behind by more than a hundredth.
-Holm's method keeps the risk below ``RISK`` that a run calls any equal configuration slower; of
-hundreds of single ratios, some look slower by chance. Rounds of one process are alike, so with
-several processes the ratio's own verdict has to be slower too.
-"""
+"""Configurations in which losscli's kernel is slower than its fastest baseline, beyond noise."""
 
 import math
 from operator import itemgetter
@@ -17,6 +10,7 @@ from losscli.runs.judgements import DIFFERENT_BEYOND, SLOWER
 from losscli.runs.records import BenchResult, Headline, Run, SlowerConfiguration
 
 RISK = 0.01
+"""The risk that a run calls any equal configuration slower, as some ratios are by chance."""
 
 
 class Configuration(dict[str, BenchResult]):
@@ -108,7 +102,7 @@ def _chance(each: Configuration, baseline: BenchResult) -> tuple[float, int]:
     pairs = list(zip(own, theirs, strict=True)) if len(own) == len(theirs) else []
     behind = sum(its * (1 + DIFFERENT_BEYOND) < ours for ours, its in pairs)
     found = each.custom.ratios.get(baseline.implementation)
-    if found and found.processes and found.verdict != SLOWER:  # the processes disagree
+    if found and found.processes and found.verdict != SLOWER:  # rounds of a process are alike
         behind = 0
     rounds = len(pairs)
     if 2 * behind <= rounds:

@@ -28,11 +28,9 @@ class FailOn:
     threshold: float = math.inf
     """``--fail-on time=``: the slowdown that fails a row; infinite without a limit."""
     missing: bool | None = None
-    """``--fail-on-missing``: rows of the baseline must be timed again. By default, with any limit,
-    those of losscli's own implementations must."""
+    """``--fail-on-missing``; None: with any limit, for losscli's own implementations."""
     undecided: bool | None = None
-    """``--fail-on-undecided``: noise must not hide a slowdown by the threshold, and other metrics
-    must be measured again. The same default."""
+    """``--fail-on-undecided``, with the same default."""
     limits: Mapping[str, float] = field(default_factory=dict)
     """``--fail-on``: the other metrics' limits."""
 
@@ -62,7 +60,6 @@ class Comparisons:
 
     baseline: str
     comparisons: dict[str, Comparison]
-    """Each comparison by its run's name."""
     fail_on: FailOn = FailOn()
 
     @property

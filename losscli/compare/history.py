@@ -2,9 +2,7 @@
 
 At each commit, all earlier runs are compared with all later ones, each side as one run whose
 processes are its runs. Among the commits that differ, the row changed at the one that separates the
-sides best; then both sides are searched. Where none differs, parts of the history are searched. All
-comparisons' intervals hold at once. A side's error is at least what the differences of successive
-runs in the whole history show.
+sides best; then both sides are searched. Where none differs, parts of the history are searched.
 """
 
 import math
@@ -26,24 +24,14 @@ from losscli.machine.differences import differences
 from losscli.runs.grouping import collected
 from losscli.runs.records import SCHEMA_VERSION, BenchResult, Run
 
-Measured = Mapping[RowKey, Sequence[BenchResult]]
-"""The results of each row at a commit, one for each run."""
-
-_LEAST = {12: 3, 4: 2, 0: 1}
-"""Fewest runs of a side by the number of runs, since a single run may be off."""
-_NARROWEST = 8
-"""Fewest commits that are searched separately."""
-_MOST = 300
-"""Samples of a side beyond which each run gives an evenly spaced subset."""
-_FEWEST = 9
-"""Least size of that subset."""
-
 
 class ChangePoints:
     """The comparisons of a history, each made once for all rows."""
 
-    def __init__(self, run: Run, measured: Sequence[Measured]) -> None:
-        """``measured`` has the rows of each commit, the oldest first; ``run`` is any run."""
+    def __init__(
+        self, run: Run, measured: Sequence[Mapping[RowKey, Sequence[BenchResult]]]
+    ) -> None:
+        """``measured`` has each commit's rows, the oldest first; ``run`` is any run."""
         self._run, self._measured = run, measured
         self.rows = dict.fromkeys(key for rows in measured for key in rows)
         # All splits of each row, and as many for the sides of changed rows.
@@ -53,10 +41,7 @@ class ChangePoints:
         self._compared = cache(self._compare)
 
     def of(self, key: RowKey, there: Sequence[int]) -> list[tuple[int, Row]]:
-        """Return where a row changed, the oldest first, and the row before and after.
-
-        ``there``: the commits that have the row, by index.
-        """
+        """Return where a row changed, the oldest first; ``there``: the commits that have it."""
         for window in _windows(there):
             if found := self._change(key, window):
                 before = [index for index in there if index < found[0]]
@@ -66,7 +51,8 @@ class ChangePoints:
 
     def _change(self, key: RowKey, there: Sequence[int]) -> tuple[int, Row] | None:
         runs = [len(self._measured[index][key]) for index in there]
-        least = next(few for enough, few in _LEAST.items() if sum(runs) >= enough)
+        # A single run may be off.
+        least = 1 + (sum(runs) >= 4) + (sum(runs) >= 12)
         rows = {
             split: self._compared(there[0], there[split], there[-1] + 1)[key]
             for split in range(1, len(there))
@@ -115,10 +101,10 @@ class ChangePoints:
 
 
 def _windows(there: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yield all commits, then overlapping halves, quarters, ...: a change may be reverted."""
+    """Yield all commits, then overlapping halves, ... down to eight: a change may be reverted."""
     length = len(there)
     yield there
-    while (length := length // 2) >= _NARROWEST:
+    while (length := length // 2) >= 8:
         step = max(length // 2, 1)
         for start in range(0, len(there) - length + 1, step):
             yield there[start : start + length]
@@ -131,10 +117,10 @@ def _parted(before: Sequence[Sequence[float]], after: Sequence[Sequence[float]])
 
 
 def _merged(results: Sequence[BenchResult]) -> BenchResult:
-    """Merge a row's results in several runs, as processes of one."""
+    """Merge a row's results in several runs as processes of one, with some 300 spaced samples."""
     if len(results) == 1:
         return results[0]
-    most = max(_MOST // len(results), _FEWEST)
+    most = max(300 // len(results), 9)
     known = [result.seconds for result in results if result.seconds]
     taken = [s.samples[:: math.ceil(len(s.samples) / most)] for s in known]
     together = replace(
@@ -169,8 +155,7 @@ class MetricChange(Record, frozen=True):
     """The commit with runs before it."""
     before: float
     after: float
-    """The metric on either side: the time over all runs, in seconds, or the memory at both
-    commits."""
+    """On either side: the time over all runs, in seconds, or the memory at both commits."""
     low: float | None = None
     high: float | None = None
     """The interval of the ratio of times; memory is exact and has none."""
@@ -208,10 +193,9 @@ def history(
     order: Sequence[str] | None = None,
     kept: Callable[[BenchResult], bool] = lambda result: True,
 ) -> History:
-    """Return the history of runs of `losscli bench`, by name.
+    """Return the history of named runs, in the ``order`` of commits, the oldest first, or of time.
 
-    ``order``: the commits of interest, the oldest first; None orders runs by their start. ``kept``
-    tells which rows are shown; the others stay controls.
+    ``kept`` tells which rows are shown; the others stay controls.
     """
     commits, left_out = _by_commit(runs, order)
     if not commits:

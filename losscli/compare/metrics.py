@@ -1,8 +1,4 @@
-"""The metrics of a row besides its time that can fail a comparison, each with a noise rule.
-
-Memory and errors on the same inputs have no noise: any growth beyond the limit counts. Energy is as
-noisy as the time.
-"""
+"""The metrics of a row besides its time that can fail a comparison, each with a noise rule."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""How much longer one run took than another, and the interval that noise leaves. Without torch.
-
-Samples vary within a run. Between runs all of them shift together, as memory addresses and clocks
-differ. Controls show that shift: implementations that are the same code in both runs, as PyTorch's
-own are where torch is the same. With too few controls, the spread between a run's processes shows a
-part of it; with one process, it is assumed.
-"""
+"""How much longer one run took than another, within noise, as docs/comparing.md describes."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +13,7 @@ from losscli.compare.row_keys import RowKey
 from losscli.files.record import Record
 from losscli.machine.differences import Difference
 from losscli.runs.grouping import grouped
-from losscli.runs.measurements import Z95
+from losscli.runs.measurements import Z95, Seconds
 from losscli.runs.records import BenchResult
 
 CONFIDENCE = 0.99
@@ -36,14 +30,8 @@ _MAD = 1 / NormalDist().inv_cdf(0.75)
 """Standard deviation over the median absolute deviation."""
 _BATCHES = 8
 """Successive parts of a run, whose medians show a drift."""
-_BATCHED = 3 * _BATCHES
-_FEWEST = 3
-"""Samples from which a spread can be estimated."""
-_ORDERED = 6
-"""Samples of which two enclose the median with 95 %."""
 
 Array = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -56,32 +44,25 @@ class Change:
 
 
 def uncertainties(samples: Sequence[Sequence[float]]) -> Array:
-    """Return the standard error of the log of each list's median.
-
-    It is the larger one of the samples' spread and of the medians of successive parts, which show a
-    drift. Infinite for fewer than three samples.
-    """
+    """Return the error of each median's log, by spread or drift; infinite for few samples."""
     errors = np.full(len(samples), math.inf)
     for count, chosen in grouped(range(len(samples)), lambda index: len(samples[index])).items():
-        if count >= _FEWEST:
+        if count >= 3:  # from which a spread can be estimated
             logs = np.log(np.array([samples[index] for index in chosen], dtype=np.float64))
             errors[chosen] = np.maximum(_error_by_order(logs), _error_by_parts(logs))
     return errors
 
 
-def process_errors(medians: Sequence[Sequence[float]]) -> Array:
-    """Return the standard error of the log of each median, from the spread between processes.
-
-    ``medians`` are those of each process; the error is NaN for a single process. Few processes may
-    agree by luck, so no error is less than the typical one.
-    """
-    errors = np.full(len(medians), math.nan)
+def _process_errors(timed: Sequence[Seconds | None]) -> Array:
+    """Return the errors between processes, at least the typical one: few may agree by luck."""
+    errors = np.full(len(timed), math.nan)
     typical: list[float] = []
-    for index, each in enumerate(medians):
-        if len(each) > 1:
-            errors[index] = stdev(map(math.log, each)) / math.sqrt(len(each))
+    for index, each in enumerate(timed):
+        if each and len(each.processes) > 1:
+            logs = [math.log(median(samples)) for samples in each.by_process]
+            errors[index] = stdev(logs) / math.sqrt(len(logs))
             # The median of a variance of so few is below the variance itself.
-            typical.append(errors[index] / (1 - 2 / (9 * (len(each) - 1))) ** 1.5)
+            typical.append(errors[index] / (1 - 2 / (9 * (len(logs) - 1))) ** 1.5)
     return np.maximum(errors, np.median(typical)) if typical else errors
 
 
@@ -90,9 +71,8 @@ def ratios(
 ) -> list[Change]:
     """Return each ratio of medians, in an interval that holds relative to the controls too.
 
-    ``errors``: standard errors of the logs by samples. ``drifts``: logs of the controls' ratios, or
-    0. ``noise``: standard deviations of the logs between runs. ``times``: how many comparisons like
-    this one have to hold at once.
+    ``errors`` and ``noise``: standard errors of the logs by samples, and between runs. ``drifts``:
+    logs of the controls' ratios, or 0. ``times``: how many such comparisons have to hold at once.
     """
     logs = np.log(after / before)
     half = joint_z(len(logs) * times) * np.hypot(errors, noise)
@@ -111,7 +91,7 @@ def _error_by_order(logs: Array) -> Array:
     """Return the standard error by order statistics, or the range of few samples."""
     ordered = np.sort(logs, axis=1)
     count = logs.shape[1]
-    if count < _ORDERED:
+    if count < 6:  # of which no two enclose the median with 95 %
         return np.asarray(ordered[:, -1] - ordered[:, 0])
     middle, half = (count - 1) / 2, Z95 * math.sqrt(count) / 2
     low, high = max(math.floor(middle - half), 0), min(math.ceil(middle + half), count - 1)
@@ -120,7 +100,7 @@ def _error_by_order(logs: Array) -> Array:
 
 def _error_by_parts(logs: Array) -> Array:
     count = logs.shape[1]
-    if count < _BATCHED:
+    if count < 3 * _BATCHES:
         return np.zeros(len(logs))
     size = count // _BATCHES
     parts = logs[:, : size * _BATCHES].reshape(len(logs), _BATCHES, size)
@@ -135,7 +115,6 @@ class Noise(Record, frozen=True):
     value: float
     """The largest standard deviation."""
     controls: int
-    """Number of controls."""
     off: float
     """Median distance of the controls' ratios from 1; 0 without controls."""
     most_off: float
@@ -146,13 +125,10 @@ class Noise(Record, frozen=True):
 
 
 def noise_between_runs(control_logs: Sequence[float] | Array, device: str) -> float:
-    """Return the standard deviation between runs, from the logs of the controls' ratios.
-
-    It is about 0, not their mean: a slowdown of a whole run is noise too. Every other control may
-    be off for other reasons. ``device`` is ``cpu`` or ``cuda``.
-    """
+    """Return the controls' deviation from 0, not their mean: a slower whole run is noise too."""
     if len(control_logs) < ENOUGH_CONTROLS:
         return SUPPOSED_NOISE[device]
+    # The median, since every other control may be off for other reasons.
     return max(LEAST_NOISE[device], _MAD * float(np.median(np.abs(control_logs))))
 
 
@@ -168,24 +144,18 @@ def noise_of_rows(
     group: tuple[Mode, Cache],
     rows: Sequence[tuple[RowKey, BenchResult, BenchResult]],
     logs: Array,
-    control: Flags,
+    control: NDArray[np.bool_],
     device: str,
     why: str,
 ) -> tuple[Array, Array, Array, Noise]:
     """Return errors, drifts and noise of the rows of a mode and cache, and the noise's summary.
 
-    The errors are the standard errors of the log ratios by samples and processes. A drift is how
-    far off the other controls timed with a row are, or NaN. The noise between runs is that of the
-    controls. With too few of them it is the least noise, on top of the spread between processes, if
-    there were several. ``why``: why no row is a control, if none is.
+    A drift is how far off the other controls timed with a row are, or NaN. ``why``: why no row is a
+    control, if none is.
     """
     sides = [before.seconds for _, before, _ in rows], [after.seconds for *_, after in rows]
     within = np.hypot(*(uncertainties([s.samples for s in side if s]) for side in sides))
-    by_process = (
-        [list(map(median, s.by_process)) if s and s.processes else [] for s in side]
-        for side in sides
-    )
-    between = np.hypot(*map(process_errors, by_process))
+    between = np.hypot(*map(_process_errors, sides))
     cells = [key.beside for key, *_ in rows]
     beside = grouped(np.flatnonzero(control).tolist(), cells.__getitem__)
     others = [[i for i in beside.get(cell, ()) if i != own] for own, cell in enumerate(cells)]
@@ -208,7 +178,7 @@ def noise_of_rows(
     return np.fmax(within, between), drifts, noises, told
 
 
-def _noises(logs: Array, drifts: Array, control: Flags, device: str) -> Array:
+def _noises(logs: Array, drifts: Array, control: NDArray[np.bool_], device: str) -> Array:
     """Return each row's noise from the controls.
 
     A row timed with controls has the noise of a control relative to the others timed with it, if

@@ -66,10 +66,7 @@ def median_of(result: BenchResult) -> float:
 
 
 def label(row: Any) -> str:
-    """Return ``mse 1Kx1K float32 mean, custom, forward``, then unusual mode, cache and table.
-
-    A row is a result, or one of a comparison, which has its case's name.
-    """
+    """Return ``mse 1Kx1K float32 mean, custom, forward`` of a result or of a comparison's row."""
     case = row.case if isinstance(row.case, str) else row.case.name
     words = [case, row.implementation, long_name(row.pass_), *mode_and_cache(row.mode, row.cache)]
     return in_table(", ".join(words), row.table)

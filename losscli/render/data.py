@@ -45,10 +45,7 @@ def _jsonl_of(record: AnyRecord) -> str:
 
 
 def _csv_of(record: AnyRecord) -> str:
-    """Write one row a result; all runs of a kind have the same columns.
-
-    Ratios to other implementations and conditions are JSON in a cell.
-    """
+    """Write one row a result; all runs of a kind have the same columns."""
     if isinstance(record, Run):
         rows = [_flatten(result) for result in record.results]
         likely = [_flatten(_FULL)] if record.kind == "bench" else rows

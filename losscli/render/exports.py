@@ -16,7 +16,6 @@ _FACTS = ("losscli", "commit", "file_commit", "device", "cpu", "gpu", "torch")
 
 
 def _rows(run: Run) -> dict[str, tuple[BenchResult, Seconds]]:
-    """Return the timed rows by unique names."""
     results = [(result, result.seconds) for result in timed(run).values() if result.seconds]
     names = distinct_names(result.case for result, _ in results)
     return {label(r).replace(r.case.name, names[r.case], 1): (r, times) for r, times in results}

@@ -13,7 +13,6 @@ from losscli.render.text import WIDTH
 from losscli.runs.files import write_file
 from losscli.views.document import State
 
-NARROWEST = 48
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 LARGEST_SUMMARY = 2**20 - 2**10
 """Most bytes of one step's summary; GitHub shows nothing of a larger one."""
@@ -48,10 +47,10 @@ def state_in(text: str) -> State:
 
 
 def width() -> int:
-    """Return the width of a report on standard output: the terminal's, at most 100."""
+    """Return the width of a report on standard output: the terminal's, from 48 to 100."""
     if not sys.stdout.isatty():
         return WIDTH
-    return max(NARROWEST, min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns))
+    return max(48, min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns))
 
 
 def with_verdicts_in_colour(text: str) -> str:

@@ -38,10 +38,7 @@ def view(record: AnyRecord, *, verbose: bool = False, columns: Sequence[str] = (
 
 
 def render(record: AnyRecord, format: str, width: int = WIDTH, **shown: Any) -> str:
-    """Return a record as ``table``, ``md`` (verbose), ``csv``, ``json`` or ``jsonl``.
-
-    :func:`view` takes ``shown``.
-    """
+    """Return a record in a format, ``md`` verbosely; :func:`view` takes ``shown``."""
     if format == "table":
         return text(view(record, **shown), width)
     if format == "md":
@@ -66,18 +63,14 @@ WHOLE = ("json", "jsonl")
 class Writer:
     """A context that collects results and reports them, however it ends.
 
-    With an output, the journal ``OUTPUT.journal.jsonl`` takes each result at once; the report
-    replaces the output atomically. Then the journal is removed if the report has all of its
-    content. Without a result there is no report, and an old report stays.
+    An output's journal takes each result at once, until the report has all of its content. An old
+    report stays if there is no result.
     """
 
     def __init__(
         self, run: Run, format: str, output: Path | None, *, saved: Path | None = None, **shown: Any
     ) -> None:
-        """Begin with the results of ``run``; UnfitError if its journal cannot be written.
-
-        ``saved``: a JSONL file to save the run in too; ``shown``: see :func:`view`.
-        """
+        """Begin with a run's results; ``saved``: a JSONL file too; :func:`view` takes ``shown``."""
         self.format, self.output, self.saved = format, output, saved
         self._run, self._shown = run, shown
         self.unfinished = True

@@ -17,8 +17,6 @@ INDENT = "    "
 """Indent of a note's lines after the first."""
 GAP = 2
 NARROWEST_CASE = 8
-COMFORTABLE_CASE = 24
-"""Width of a case's name for which a narrow terminal drops columns."""
 
 
 def text(document: Document, width: int | None = WIDTH) -> str:
@@ -101,13 +99,11 @@ def _split(table: Table, width: int) -> Iterator[list[tuple[str, ...]]]:
 def fit_case(
     headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, least: Sequence[str]
 ) -> tuple[list[str], list[list[str]]]:
-    """Wrap the first column, the case, to fit a width, without columns of ``least`` if need be.
-
-    A narrow terminal keeps part of each name on a line, a wide one only whole words.
-    """
+    """Wrap the first column, the case, to fit a width, without columns of ``least`` if need be."""
     first, cells = [row[0] for row in rows], [list(row[1:]) for row in rows]
+    # A narrow terminal keeps part of each name on a line, a wide one only whole words.
     pieces = first if width < WIDTH else " ".join(first).split()
-    comfortable = min(max(map(len, pieces), default=0), COMFORTABLE_CASE)
+    comfortable = min(max(map(len, pieces), default=0), 24)
     others, cells = narrowed(headers[1:], cells, width - comfortable - GAP, least)
     widths = _widths(others, cells)
     room = max(width - sum(widths) - GAP * len(widths), NARROWEST_CASE)

@@ -1,8 +1,4 @@
-"""Verdicts for people: a block for each, and a closing table for many.
-
-A ratio of times stands above its interval, after ``=`` where both are equally fast and after ``?``
-where it is inconclusive. What was not tested is listed too.
-"""
+"""Verdicts for people: a block for each, and a closing table for many."""
 
 import textwrap
 from collections import Counter
@@ -27,8 +23,6 @@ INDENT = "  "
 WIDEST_FILE = 44
 SHARE, MEMORY = COLUMNS["limit"], COLUMNS["memory"]
 LEAST_IMPORTANT = (MEMORY.header, SHARE.header)
-_LOG_LINES = 8
-_SHOW_LOG = {"CRASHED", "DOES NOT BUILD"}
 _STATUSES = {PASS: "passed", WARN: "warned", FAIL: "failed", SKIPPED: "skipped"}
 _NO_GRADIENT = {True: "", False: "none, so it cannot be used in training", None: "not tested"}
 SAME_BITS = {True: "yes", False: "no: runs differ", None: "not tested"}
@@ -70,9 +64,9 @@ def block(verdict: Verdict, width: int = WIDTH) -> str:
     for name, text in parts.items():
         if text:
             lines += _wrapped(f"{name}: {text}", 1)
-    if verdict.word in _SHOW_LOG and verdict.log.strip():
+    if verdict.word in ("CRASHED", "DOES NOT BUILD") and verdict.log.strip():
         lines.append(f"{INDENT}the end of its output:")
-        end = verdict.log.rstrip().splitlines()[-_LOG_LINES:]
+        end = verdict.log.rstrip().splitlines()[-8:]
         lines += [f"{INDENT * 2}{text}"[:WIDTH] for text in end]
     if verdict.speed:
         headers, rows = _times(verdict, width)

@@ -1,14 +1,12 @@
 """Write verdicts as they come, or their report at the end, however the batch ends."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 from losscli.console.streams import emit
 from losscli.errors import UsageError, writing
@@ -34,9 +32,7 @@ class Verdicts(Record, frozen=True, kw_only=True):
 class VerdictWriter:
     """A context that takes verdicts and writes them in a format.
 
-    ``jsonl`` writes a line a verdict, each on disk before the next. ``table`` on standard output
-    writes a block a verdict, and the closing table at the end. All else is written at the end,
-    atomically.
+    ``jsonl``, and ``table`` on standard output, are written one by one, the rest at the end.
     """
 
     def __init__(
@@ -47,10 +43,7 @@ class VerdictWriter:
         earlier: Sequence[Verdict] = (),
         resumed: bool = False,
     ) -> None:
-        """Open the output, None for standard output; ``resumed`` appends to it.
-
-        UsageError: it has verdicts and is not resumed. UnfitError: it cannot be written.
-        """
+        """Open the output, None for standard output; a UsageError if it would be overwritten."""
         self.format, self.output = format, output
         self.verdicts = list(earlier)
         self._unwritten = False
@@ -64,7 +57,7 @@ class VerdictWriter:
             with writing(output):
                 self._lines = output.open("a", encoding="utf-8")
 
-    def __enter__(self) -> VerdictWriter:
+    def __enter__(self) -> Self:
         return self
 
     def add(self, verdict: Verdict) -> None:
@@ -89,13 +82,11 @@ class VerdictWriter:
                 self._lines.close()
         failed = error if self._unwritten else None
         if self.verdicts and (failed or self.format != "jsonl"):
-            with kept("judge", self._record):
+            lines = (json_line(verdict.to_json()) for verdict in self.verdicts)
+            with kept("judge", lambda: "\n".join(lines)):
                 if failed:
                     raise failed
                 write_report(self._report(), self.format, self.output)
-
-    def _record(self) -> str:
-        return "\n".join(json_line(verdict.to_json()) for verdict in self.verdicts)
 
     def _report(self) -> str:
         if self.format == "json":

@@ -1,7 +1,4 @@
-"""The report of `losscli bench`: which implementation is faster, the times, what limits them.
-
-Ratios are to the reference, or to a run's first implementation; inconclusive ones never count.
-"""
+"""The report of `losscli bench`: which implementation is faster, the times, what limits them."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -26,10 +23,6 @@ NAMES = {
     "functional": "the usual PyTorch code",
     "compile": "torch.compile",
 }
-WORKSPACE_BYTES = 64 * 2**20
-"""Bytes beyond the plan without a note."""
-ALLOCATORS_DIFFER = 0.1
-"""Smallest change of a ratio by the default allocator that gets a note."""
 NAMED = 3
 
 
@@ -123,7 +116,6 @@ def _is_unclear(result: BenchResult, other: str) -> bool:
 
 
 def _tables(ran: Results, chosen: Sequence[str]) -> dict[str, Table]:
-    """Return the tables by the config's titles, with the chosen or the informative columns."""
     mixed = {COLD, WARM} <= {result.cache for result in ran}
     names = case_names(ran)
     known = COLUMNS | {"speedup": versus(baseline_of(ran))}
@@ -203,7 +195,7 @@ def _notes(run: Run) -> list[str]:
         for r in results
         if (took := r.peak_extra_bytes) is not None
         and (planned := r.planned_extra_bytes) is not None
-        and took > planned + WORKSPACE_BYTES
+        and took > planned + 64 * 2**20  # as workspaces may
     ]
     lossy = (r for r in results if r.code == Code.SAME_ERROR_AS_PYTORCH)
     texts += [
@@ -231,7 +223,7 @@ def _default_allocator(results: Results) -> list[str]:
     texts = []
     for (name, pass_), each in pairs.items():
         fair, default = map(geometric_mean, zip(*each, strict=True))
-        if max(fair / default, default / fair) > 1 + ALLOCATORS_DIFFER:
+        if max(fair / default, default / fair) > 1.1:
             texts.append(
                 f"{pass_}: with the system's default allocator, which does not keep freed memory, "
                 f"{name} is {figure(default)}x as fast as reference, instead of {figure(fair)}x"

@@ -18,7 +18,6 @@ from losscli.views.phrases import count, listed, machine, short_pass, shorten, s
 
 MOST_CHANGED = 16
 """Most rows of a comparison that a plot has; folded plots have all rows."""
-LEAST_IMPORTANT = ("base", "new", "interval")
 _LEGEND = (
     "new/base: the new time divided by that of the base, above 1 the new run is slower; "
     "interval: where the ratio of two more such runs would be; same: within the threshold; "
@@ -97,7 +96,7 @@ def _rows(one: ComparedRun) -> Table:
         cells += [_seconds(row.seconds_before), _seconds(row.seconds_after), f"{row.ratio:.3f}"]
         cells += [f"{row.ratio_low:.3f}-{row.ratio_high:.3f}", _verdict(row.verdict)]
         rows.append(cells)
-    return case_table(headers, rows, least=LEAST_IMPORTANT)
+    return case_table(headers, rows, least=("base", "new", "interval"))
 
 
 def _verdict(verdict: Judgement) -> str:
@@ -219,7 +218,6 @@ def _counted(found: Sequence[str], state: str) -> str:
 
 
 def _lost(baseline: str, name: str, one: Comparison) -> list[str]:
-    """Count the rows that were not timed again, and name the failed ones."""
     if not (missing := one.only_before):
         return []
     statuses = Counter(each.status or "absent" for each in missing)

@@ -12,7 +12,6 @@ from losscli.views.phrases import count, listed, short_pass, shorten
 
 FEW = 4
 """Most rows that have a table each."""
-PLOT = 28
 
 
 def view(found: History) -> Document:
@@ -33,7 +32,7 @@ def _points(points: Sequence[MeasuredCommit]) -> Table:
     for point in points:
         cells = [point.commit, point.created[:16].replace("T", " "), str(point.runs)]
         memory = "-" if point.peak_extra_bytes is None else format_bytes(point.peak_extra_bytes)
-        place = round((PLOT - 1) * (point.seconds - low) / (high - low or 1))
+        place = round(27 * (point.seconds - low) / (high - low or 1))
         rows.append([*cells, format_seconds(point.seconds), memory, "." * place + "*"])
     headers = ["commit", "created", "runs", "median", "temp mem", ends]
     return Table(headers, rows, align=["left", "left", "right", "right", "right", "left"])

@@ -12,7 +12,6 @@ from losscli.units import first_of
 
 SHORT_PASSES = {"forward": "fwd", "forward_backward": "fwd+bwd"}
 WIDEST_IMPLEMENTATION = 16
-_NAMED = 3
 
 
 def short_pass(pass_: str, mode: str, cache: str = "") -> str:
@@ -67,7 +66,7 @@ def skips(results: Iterable[BenchResult | VerifyResult]) -> list[str]:
     cases = {key: tuple(dict.fromkeys(r.case.name for r in own)) for key, own in alike.items()}
     together = collected(((reason, names), name) for (name, reason), names in cases.items())
     return [
-        f"skipped {', '.join(implementations)} ({first_of(names, _NAMED)}): {reason}"
+        f"skipped {', '.join(implementations)} ({first_of(names, 3)}): {reason}"
         for (reason, names), implementations in together.items()
     ]
 

@@ -16,21 +16,9 @@ from losscli.views.bench import baseline_of, case_names, place
 from losscli.views.document import Kind, Part, Plot, Point, Sentence, Series, Unit
 from losscli.views.phrases import count, slug
 
-FEW = 4
-"""Most combinations of loss, dtype and pass that have a plot each."""
-MOST_SIZES = 40
-"""Most sizes of such a combination."""
-MOST_STRIPS = 8
-"""Most results whose samples are drawn."""
 FEW_ROWS = 12
 """Most cases of a pass that have a row each in a forest plot."""
-MOST_ROWS = 200
-"""Most cases of a pass that have a row each in folded plots."""
 LEAST_ULP = 0.01
-_ALIKE = 4.0
-"""Sizes within this factor are about the same."""
-_HIGHEST = 1.25
-"""The largest fraction that is drawn; the table has what is higher."""
 _MANY = "A line is the median of cases of about the same size."
 _SAMPLES = (
     "Each tick is a sample, each line of ticks a process, drawn by the distance from the median of "
@@ -107,8 +95,7 @@ def _over_size(run: Run, results: Results, curve: _Curve) -> tuple[list[Plot], l
     """Return plots over size; for many combinations, also folded parts with a plot of each."""
     known = [result for result in results if curve.value(result) is not None]
     facets = grouped(known, _facet)
-    most = max((len({r.bytes for r in found}) for found in facets.values()), default=0)
-    if len(facets) <= FEW and most <= MOST_SIZES:
+    if len(facets) <= 4 and all(len({r.bytes for r in of}) <= 40 for of in facets.values()):
         return [_curves(run, name, of, curve, alone=True) for name, of in facets.items()], []
     passes = grouped(sorted(known, key=place), _timed_pass)
     folded: dict[str, list[Plot]] = {name: [] for name in passes}
@@ -166,17 +153,18 @@ def _written(value: float, unit: Unit) -> str:
 def _binned(
     places: Iterable[tuple[float, float]], of_bin: Callable[[list[float]], float] = median
 ) -> list[tuple[float, float]]:
-    """Return the medians, or the largest, of places with similar sizes."""
+    """Return the medians, or the largest, of places whose sizes are within a factor of four."""
     bins: list[list[tuple[float, float]]] = []
     for x, y in sorted(places):
-        if not bins or x >= bins[-1][0][0] * _ALIKE:
+        if not bins or x >= bins[-1][0][0] * 4:
             bins.append([])
         bins[-1].append((x, y))
     return [(median(x for x, _ in each), of_bin([y for _, y in each])) for each in bins]
 
 
 def _share(result: BenchResult) -> float | None:
-    return min(result.limit_share, _HIGHEST) if result.limit_share else None
+    # The table has what is higher.
+    return min(result.limit_share, 1.25) if result.limit_share else None
 
 
 def _cache_bytes(run: Run) -> int | None:
@@ -190,7 +178,6 @@ def _on_axis(ulp: float | None) -> float | None:
 
 
 def _speedups(every: Results, baseline: str) -> Iterator[Part]:
-    """Yield the part with the speedups over a baseline, if any."""
     results = sorted((r for r in every if _speedup(r, baseline)), key=place)
     drawn, folded, means = [], [], False
 
@@ -209,7 +196,7 @@ def _speedups(every: Results, baseline: str) -> Iterator[Part]:
         means = means or many
         title = f"Speedup over {baseline}, {pass_}"
         drawn.append(plot(slug(pass_), title, of_pass, _means if many else _ratios))
-        if FEW_ROWS < number <= MOST_ROWS:
+        if FEW_ROWS < number <= 200:
             each = (
                 plot(f"{slug(pass_)}-{slug(loss)}", f"{loss}, {pass_}", own, _ratios, named=loss)
                 for loss, own in grouped(of_pass, lambda r: r.case.loss).items()
@@ -267,7 +254,7 @@ def of_verify(run: Run) -> Iterator[Part]:
 def _samples(results: Results) -> Iterator[Part]:
     known = [(r, r.seconds) for r in results if r.seconds and len(r.seconds.samples) > 1]
     known.sort(key=lambda pair: (pair[1].p80 - pair[1].p20) / pair[1].median, reverse=True)
-    names, shown, drawn = case_names(results), known[:MOST_STRIPS], []
+    names, shown, drawn = case_names(results), known[:8], []
     half = (len(shown) + 1) // 2
     halves = [each for each in (shown[:half], shown[half:]) if each]
     for number, pairs in enumerate(halves, 1):

@@ -8,13 +8,12 @@ from losscli.units import figure, format_seconds
 from losscli.views.document import Document, Notes, Part, Sentence, Table
 from losscli.views.phrases import count
 
-MOST = 12
 LONGEST_NAME = 28
 
 
 def view(profile: Profile) -> Document:
     """Return the report of a profile."""
-    shown = sorted(profile.launches, key=lambda each: -each.seconds)[:MOST]
+    shown = sorted(profile.launches, key=lambda each: -each.seconds)[:12]
     columns = {name: list(map(cell, shown)) for name, cell in _columns(profile).items()}
     columns = {name: cells for name, cells in columns.items() if any(cells)}
     more = len(profile.launches) - len(shown)

@@ -1,9 +1,4 @@
-"""The report of `losscli verify`: how many checks fail, the first failure in full, two tables.
-
-One table has a row per check and a column per loss, the other errors and verdict of each case.
-Failures of an implementation, check and loss appear once, on the smallest case; ``verbose`` shows
-all of these, and all rows.
-"""
+"""The report of `losscli verify`: how many checks fail, the first failure in full, two tables."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +16,6 @@ from losscli.views.phrases import caption, count, shorten, skips
 
 FEW_ROWS = 12
 _HINT = "-v shows every check, why checks were skipped, and what the columns mean"
-_NAMED = 4
 
 Results = Sequence[VerifyResult]
 
@@ -56,20 +50,19 @@ def _summary(results: Results) -> str:
 
 
 def _failures(run: Run, *, verbose: bool) -> list[str]:
-    """Return failures and warnings in full: the first, or with ``verbose`` all of them."""
     found = [each for each in alike(run.of(VerifyResult)) if verbose or each[0].status != PASS]
     shown = found if verbose else found[:1]  # the first failure, else the first warning
     blocks = [_note(*each) for each in shown]
     for status in (FAIL, WARN):
         if others := [each for each, *_ in found[len(shown) :] if each.status == status]:
-            named = first_of([_named(each, shown[0][0]) for each in others], _NAMED)
+            named = first_of([_named(each, shown[0][0]) for each in others], 4)
             does = status if len(others) > 1 else f"{status}s"
             blocks.append([f"{count(len(others), 'more check')} {does} (-v): {named}"])
     return [line for block in blocks for line in ("", *block)][1:]
 
 
 def alike(results: Results) -> Iterator[tuple[VerifyResult, int, int]]:
-    """Yield the smallest failure of each implementation, check and loss, then warnings and passes.
+    """Yield each implementation's smallest failure of a check and loss, then warnings and passes.
 
     Each comes with two numbers of cases: those that fail so, and those that the check ran on.
     """
@@ -97,7 +90,6 @@ def _note(smallest: VerifyResult, cases: int, of: int) -> list[str]:
 
 
 def _named(result: VerifyResult, shown: VerifyResult) -> str:
-    """Name a check, and the loss and the implementation if they are not those that are shown."""
     of = f" of {result.case.loss}" * (result.case.loss != shown.case.loss)
     by = f" ({result.implementation})" * (result.implementation != shown.implementation)
     return f"{result.check}{of}{by}"
@@ -165,13 +157,11 @@ def _largest_ulp(results: Results) -> str:
 
 VALUE = "value"
 """The check of the loss, which has columns, as each operand's gradient has."""
-VERDICT = "verdict"
 LEGEND = (
     "rel: the relative error of the loss; ulp: its error in units in the last place / the error "
     "that always passes; torch: the error in ulp of PyTorch's own formula; input, target and so "
     "on: the largest error in ulp of an element of that gradient / what is allowed"
 )
-LEAST_IMPORTANT = ("rel", "torch", "reduce", "dtype")
 ELEMENT_ULP, ONCE_ROUNDED_ULP, VALUE_ULP = 4.0, 1.0, 2.0
 """As in losscli/truth/tolerances.py, which needs torch."""
 
@@ -210,7 +200,7 @@ def _errors_table(results: Results) -> Table:
     }
     for operand in dict.fromkeys(name for case, _ in cases for name in case.spec.differentiable):
         columns[operand] = partial(_ulp, operand=operand)
-    columns[VERDICT] = _worst_status
+    columns["verdict"] = _worst_status
     for header in ("impl", "dtype", "reduce"):
         if len({columns[header](checks) for checks in cases.values()}) < 2:
             del columns[header]
@@ -220,7 +210,7 @@ def _errors_table(results: Results) -> Table:
         # The other words have a column, or are above the table.
         words = (w for w in names[case].split() if w not in (case.dtype, case.reduction))
         rows.append([" ".join(words), *(cell(checks) for cell in columns.values())])
-    return case_table(list(columns), rows, least=LEAST_IMPORTANT)
+    return case_table(list(columns), rows, least=("rel", "torch", "reduce", "dtype"))
 
 
 def _is_shown(checks: Results) -> bool:
@@ -235,7 +225,6 @@ def _relative(result: VerifyResult | None) -> str:
 
 
 def _ulp(checks: Results, operand: str) -> str:
-    """Return the error of a loss or gradient and, after a slash, what always passes."""
     if (result := _check(checks, operand)) is None or result.error.ulp is None:
         return "-"
     return f"{format_ulp(result.error.ulp)}/{_allowed_ulp(result):g}"

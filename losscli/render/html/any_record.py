@@ -16,7 +16,6 @@ from losscli.runs.grouping import grouped
 from losscli.runs.reading import damaged, data_of, run_of
 from losscli.runs.records import Kind, Run
 
-_HEAD = 64 * 2**10
 _KIND = re.compile(rb'"kind"\s*:\s*"([a-z-]+)"')
 _VERDICT = re.compile(rb'\A\s*\{\s*"id"\s*:')
 """The beginning of a verdict's line, which has no header."""
@@ -42,8 +41,7 @@ def read_record(path: Path) -> Reported:
 
 
 def _kind_of(path: Path, data: bytes) -> str:
-    """Return a file's declared kind, or ``verdicts`` for a verdict a line."""
-    found = _KIND.search(data, 0, _HEAD)
+    found = _KIND.search(data, 0, 2**16)
     kind = found[1].decode() if found else "verdicts" if _VERDICT.match(data) else ""
     if kind not in (*get_args(Kind), "judge", "compare", "verdicts"):
         given = f"holds a record of '{kind}'" if kind else "is not a record of losscli"

@@ -1,7 +1,4 @@
-"""What a page has of each record: its document, and a run's summary as JSON.
-
-A document has the answer, plots, tables and the machine; a summary, compressed rows and samples.
-"""
+"""What a page has of each record: its document, and a run's summary as JSON."""
 
 import base64
 import json
@@ -108,7 +105,6 @@ def _facts(facts: Mapping[str, str]) -> Table:
 
 
 def _of_verdicts(record: Verdicts) -> Iterator[Part]:
-    """Yield a table of several files, then what failed in each, why, and what to do."""
     verdicts = record.verdicts
     said = line(verdicts[0]) if len(verdicts) == 1 else summary(verdicts).removeprefix("judge: ")
     states = [state_of(verdict.word) for verdict in verdicts]
@@ -167,7 +163,6 @@ def summary_of(run: Run) -> dict[str, Any]:
 
 
 def _bench_summary(run: Run) -> dict[str, Any]:
-    """Return the summary of a bench, with a list of numbers for each result."""
     results = run.of(BenchResult)
     names = case_names(results)
     index = {case: number for number, case in enumerate(names)}
@@ -189,7 +184,6 @@ def _bench_summary(run: Run) -> dict[str, Any]:
 
 
 def _verify_summary(run: Run) -> dict[str, Any]:
-    """Return the summary of a verify run, with a letter for each check of a case."""
     checks = list(dict.fromkeys(r.check for r in run.of(VerifyResult)))
     groups = by_case(asked(run))
     names = distinct_names(case for case, _ in groups)

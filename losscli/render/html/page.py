@@ -17,8 +17,7 @@ from losscli.implementations import CUSTOM
 from losscli.render.html import picture
 from losscli.render.html.any_record import Reported
 from losscli.render.html.documents import about, document_of, short, summary_of
-from losscli.render.html.picture import STYLES, Picture, shape_at, unquoted
-from losscli.render.html.plots import draw
+from losscli.render.html.picture import STYLES, Picture, draw, shape_at, unquoted
 from losscli.render.html.svg import element, printable
 from losscli.render.output import state_in, state_of
 from losscli.render.text import are_figures

@@ -18,8 +18,6 @@ Places = Sequence[tuple[float, float]]
 
 LETTER = 7.2
 """Pixels of a letter, rounded up."""
-_GAP = 4
-"""Pixels between the words of two ticks."""
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _LARGEST = 1e300
 """The end of an axis, beyond which a step would overflow."""
@@ -132,7 +130,7 @@ def spaced(ticks: Ticks, scale: Scale) -> Ticks:
         half = LETTER * len(words) / 2
         if middle - half > end:
             kept.append((value, words))
-            end = middle + half + _GAP
+            end = middle + half + 4
     return kept
 
 
