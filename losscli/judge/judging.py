@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -179,15 +180,9 @@ class Judging(Judgement):
     @contextlib.contextmanager
     def _device(self, *, shared: bool) -> Iterator[None]:
         started = time.monotonic()
-        hold = device_lock(
-            self.device,
-            shared=shared,
-            until=self.over,
-            waits_for_us=is_of_a_worker,
-            notify=self.notify,
-        )
+        waits: dict[str, Any] = {"until": self.over, "waits_for_us": is_of_a_worker}
         try:
-            with hold as waited:
+            with device_lock(self.device, shared=shared, notify=self.notify, **waits) as waited:
                 self.waited += waited
                 yield
         except HeldError as error:

@@ -69,8 +69,7 @@ def pack(job: Job) -> Parcel:
     files: dict[str, bytes] = {}
     names: dict[str, str] = {}
     for role in ROLES:
-        named = getattr(job, role)
-        if not named:
+        if not (named := getattr(job, role)):
             continue
         source = Source.find(named)
         path, folder = source.path, source.path.parent

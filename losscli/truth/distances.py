@@ -35,8 +35,7 @@ class Truth:
     magnitude: Tensor | None = None
     """If terms cancel, the sum of their magnitudes or the largest."""
     rounding: Tensor | None = None
-    """Further error of an element, from roundings of what it is computed from: they may decide the
-    sign of a difference."""
+    """Further error of an element, from roundings of what it is computed from."""
     once_rounded: float | None = None
     """The relative error, by norm, if what the result is computed from is rounded once."""
 

@@ -1,9 +1,7 @@
 """The oracle of fused linear losses: float64 cross entropy streamed over rows and classes.
 
-The oracle also bounds how far roundings may move each result (see ``tolerances``): implementations
-round logits and their gradient to the hidden states' dtype. What the operands after the weight do
-to the logits is the spec's ``logits``, of which autograd gives the derivatives: these are rounded
-once, and move with the product.
+It also bounds how far roundings may move each result (see ``tolerances``). The derivatives of the
+spec's ``logits``, which autograd gives, are rounded once, and move with the product.
 """
 
 import math

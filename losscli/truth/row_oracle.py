@@ -42,8 +42,8 @@ class RowOracle(Oracle):
             return 1.0
         if self.spec.counts is None:
             return float(self.units.numel())
-        blocks = self._blocks()
-        return math.fsum(float(self._counts(self._read(block)).sum()) for block in blocks)
+        counts = (self._counts(self._read(block)) for block in self._blocks())
+        return math.fsum(float(each.sum()) for each in counts)
 
     def granted(self, loosened: float | None) -> float | None:
         # Roundings in 16 bits are those of float32, which terms allow for.

@@ -206,8 +206,8 @@ class Setup:
         """Other grad_outputs; the last is for all operands.
 
         32768, a usual loss scale of mixed precision, is for the prediction only, as in training. A
-        small one makes gradients that may be treated as zero. In float16, which underflows and
-        overflows with these, it is -3, and about N for a mean.
+        small one makes gradients of some thousand elements less than 1e-6: none may count as zero.
+        In float16, which underflows and overflows with these, it is -3, and about N for a mean.
         """
         if self.case.reduction == "none":
             return (self.usual,)
