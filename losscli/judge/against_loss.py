@@ -60,8 +60,6 @@ SMALL_CHECKS = named(lambda check: check.cost == Cost.FIRST)
 ALL_CHECKS = named(lambda check: check.cost <= Cost.FULL)
 QUICK_CHECKS = named(lambda check: Cost.FIRST < check.cost <= Cost.QUICK)
 FORWARD_CHECKS = named(lambda check: check.cost == Cost.FIRST and not check.needs_gradient)
-AT_DEFAULTS = (*FORWARD_CHECKS, "branches")
-"""Quick checks at a loss's defaults, where a kink has no rounding error."""
 
 
 class KnownLoss:
@@ -142,7 +140,8 @@ class KnownLoss:
             yield self._few((*checked, *self._unpredictable(1)), SMALL_CHECKS)
             yield self._few(checked[:1], QUICK_CHECKS)
             if self.trains and self.spec.unit == ELEMENT:
-                yield self._planned(self._config(checked[:1]), AT_DEFAULTS)
+                # At the defaults, where a kink has no rounding error.
+                yield self._planned(self._config(checked[:1]), (*FORWARD_CHECKS, "branches"))
         else:
             yield self._planned(self._config(checked, every=True), ALL_CHECKS)
             yield self._few((*self._timed, *self._unpredictable(2)), SMALL_CHECKS)

@@ -31,8 +31,6 @@ WORKER_BYTES = 2 * 2**30
 JUDGES_OF_A_GPU = 4
 """Each judge and candidate has a context of half a GiB, and only one times at a time."""
 Item = Job | Verdict
-Judge = Callable[..., Verdict]
-"""``judge_job(job, notify=...)``."""
 
 
 class JudgePool(Protocol):
@@ -210,8 +208,8 @@ def environment(*, yields: bool = False) -> dict[str, str]:
     return found
 
 
-def serve(judge: Judge | None = None) -> None:
-    """Judge jobs of the pool until it ends; ``judge`` is a test's fake."""
+def serve(judge: Callable[..., Verdict] | None = None) -> None:
+    """Judge jobs of the pool until it ends; ``judge`` is a test's fake of ``judge_job``."""
     with to_parent(GRACE) as channel:
         if judge is None:
             from losscli.judge.judging import judge_job  # imports torch
@@ -221,7 +219,7 @@ def serve(judge: Judge | None = None) -> None:
             channel.put(_judge_safely(job, judge))
 
 
-def _judge_safely(job: Job, judge: Judge) -> Verdict:
+def _judge_safely(job: Job, judge: Callable[..., Verdict]) -> Verdict:
     def notify(note: str) -> None:
         tell(printable(f"losscli: {job.file}: {note}"))
 

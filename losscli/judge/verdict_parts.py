@@ -17,8 +17,6 @@ RIGHT_WORDS: tuple[Word, ...] = (
     *("RIGHT", "RIGHT BUT NO GRADIENT", "SAME ERROR AS PYTORCH", "RIGHT WITHIN LIMITS", "SLOWER"),
 )
 """The words of candidates that are right for ordinary operands at least."""
-SAME = 0.04
-"""The width of a ratio's interval around 1 within which two are equally fast."""
 _OTHERS = {REFERENCE: "the reference", "compile": "torch.compile", CUSTOM: "losscli's own kernel"}
 _OUTCOMES: dict[Code, str] = {
     Code.SAME_ERROR_AS_PYTORCH: "finds it as wrong as PyTorch",
@@ -135,7 +133,7 @@ def mark(low: float, high: float) -> str:
     """Return the mark before a ratio with this interval, or nothing; see ``MARKS``."""
     if not low < 1 < high:
         return ""
-    return "=" if high - low < SAME else "?"
+    return "=" if high - low < 0.04 else "?"  # so narrow an interval: equally fast
 
 
 def ended(text: str) -> str:

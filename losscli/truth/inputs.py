@@ -42,8 +42,6 @@ IMPULSE_EVERY, ENDS_EVERY = 997, 101
 """Primes, so that both occur at every position of a vector and tile."""
 NO_CLASS = -(2**31)
 """Fills memory next to class indices."""
-BOUNDARY_GRID = 16
-"""Boundary targets are multiples of 1/16: with a kink of a few bits, exact in bfloat16."""
 Draw = Callable[[tuple[int, ...], int], Tensor]
 """``(shape, offset of the first element) -> values``."""
 
@@ -204,8 +202,8 @@ class _Draws:
         return values.div_(width).clamp_(-LARGEST, LARGEST)
 
     def boundary(self, shape: tuple[int, ...], offset: int) -> Tensor:
-        """Draw multiples of the grid in [-1, 1)."""
-        return self.uniform(shape, offset).mul_(2 * BOUNDARY_GRID).floor_() / BOUNDARY_GRID - 1
+        """Draw multiples of 1/16 in [-1, 1): with a kink of a few bits, exact in bfloat16."""
+        return self.uniform(shape, offset).mul_(32).floor_() / 16 - 1
 
     def impulse(self, shape: tuple[int, ...], offset: int) -> Tensor:
         values = self.normal(shape, offset).mul_(LARGEST / 4).clamp_(-LARGEST, LARGEST)

@@ -28,8 +28,6 @@ Truths = Callable[[], Iterable[Truth]]
 """Computes the truth block by block."""
 OwnErrors = Callable[[], Errors]
 """Measures the error of PyTorch's own formula on the same inputs."""
-_GROUP = 256
-"""Elements summed on the device in float64 before the host sums exactly."""
 
 
 @dataclass(frozen=True)
@@ -271,9 +269,9 @@ def wide(operands: Operands) -> Operands:
 
 def exact_sum(elements: Tensor) -> float:
     """Sum a block with an error far below one rounding."""
-    flat = elements.flatten()
-    whole = len(flat) - len(flat) % _GROUP
-    return _sum([*flat[:whole].view(-1, _GROUP).sum(1).tolist(), *flat[whole:].tolist()])
+    flat, group = elements.flatten(), 256  # summed on the device before the host sums exactly
+    whole = len(flat) - len(flat) % group
+    return _sum([*flat[:whole].view(-1, group).sum(1).tolist(), *flat[whole:].tolist()])
 
 
 def _sum(terms: list[float]) -> float:
