@@ -113,12 +113,9 @@ class KnownLoss:
     def firsts(self) -> list[Case]:
         """Return the smallest case, and one for each form that may lack a gradient."""
         config = self._config([self._sizes.small])
-        lacking = [
-            LossChoice(name)
-            for name in self.forms
-            if not all(operand.torch_differentiates for operand in EVERY_LOSS[name].operands)
-        ]
-        losses = (*config.losses, *lacking)
+        forms = ((name, EVERY_LOSS[name].operands) for name in self.forms)
+        lacking = (name for name, own in forms if not all(o.torch_differentiates for o in own))
+        losses = (*config.losses, *map(LossChoice, lacking))
         return [next(expand(replace(config, losses=(each,)), self.device)) for each in losses]
 
     def small(self) -> Iterable[Checks]:

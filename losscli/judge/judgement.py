@@ -84,11 +84,8 @@ class Draft:
     @property
     def failures(self) -> list[JudgeReason]:
         """The reasons why it is not right; a misfit is mended and does not count."""
-        return [
-            reason
-            for reason in self.reasons
-            if reason.code != Code.SHAPE_OR_DTYPE_MISMATCH and word_of([reason]) not in RIGHT_WORDS
-        ]
+        counted = (each for each in self.reasons if each.code != Code.SHAPE_OR_DTYPE_MISMATCH)
+        return [each for each in counted if word_of([each]) not in RIGHT_WORDS]
 
     @contextlib.contextmanager
     def stage(self, name: Stage) -> Iterator[None]:
