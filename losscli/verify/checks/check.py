@@ -209,8 +209,7 @@ class Check:
     @property
     def losses(self) -> str:
         """The losses that it checks."""
-        units = (UNIT_LOSSES[unit] for unit in self.units if unit != MODEL)
-        return f"{' or '.join(units)} losses"
+        return " or ".join(UNIT_LOSSES[unit] for unit in self.units if unit != MODEL) + " losses"
 
     def why_not(self, case: Case, implementation: Implementation) -> Reason | None:
         """Return why the check does not apply, or None if it does."""

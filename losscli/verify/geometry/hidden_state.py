@@ -23,12 +23,11 @@ TOKENS: tuple[Shape, ...] = (
 SHAPE = (12, 24, 131)
 """Tokens, width and classes: odd rows of logits."""
 ONE_CLASS = 7
-_ONE = slice(ONE_CLASS, ONE_CLASS + 1)
 Layer = tuple[Tensor, Tensor]
 """Hidden states and the linear layer's weight."""
 
 
-def _with_offset(layer: Layer, offset: float, classes: slice = slice(None)) -> Layer:
+def _with_offset(layer: Layer, offset: float, classes: int | slice = slice(None)) -> Layer:
     hidden, weight = (each.clone() for each in layer)
     hidden[:, 0] = 1
     weight[:, 0] = 0
@@ -37,7 +36,7 @@ def _with_offset(layer: Layer, offset: float, classes: slice = slice(None)) -> L
 
 
 def _with_tie(layer: Layer) -> Layer:
-    hidden, weight = _with_offset(layer, CONFIDENT, _ONE)
+    hidden, weight = _with_offset(layer, CONFIDENT, ONE_CLASS)
     weight[-1] = weight[ONE_CLASS]
     return hidden, weight
 
@@ -47,8 +46,8 @@ VALUES: dict[str, Callable[[Layer], Layer]] = {
     "logits around -1e4": lambda layer: _with_offset(layer, -LARGE),
     # Float16 holds them, but not their exponentials.
     "logits of some thousands": lambda layer: (layer[0] * 3e3, layer[1]),
-    "one class far above the others": lambda layer: _with_offset(layer, CONFIDENT, _ONE),
-    "one class far below the others": lambda layer: _with_offset(layer, -CONFIDENT, _ONE),
+    "one class far above the others": lambda layer: _with_offset(layer, CONFIDENT, ONE_CLASS),
+    "one class far below the others": lambda layer: _with_offset(layer, -CONFIDENT, ONE_CLASS),
     "a tie of the largest": _with_tie,
     "equal logits": lambda layer: (layer[0], torch.zeros_like(layer[1])),
     "hidden states of zeros": lambda layer: (torch.zeros_like(layer[0]), layer[1]),
