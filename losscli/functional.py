@@ -24,9 +24,7 @@ from typing import Any
 
 from losscli import sharded as sharded  # has the losses over rows take DTensors
 from losscli.linear import linear_cross_entropy, linear_token_log_probs
-from losscli.linear.topk_kl_divergence import (
-    registration as registration,  # defines torch.ops.losscli
-)
+from losscli.linear.topk_kl_divergence import registration as registration  # defines operators
 from losscli.losses import EVERY_ROW_LOSS, LOSSES, Spec
 
 SPECS: tuple[Spec, ...] = (*LOSSES.values(), *EVERY_ROW_LOSS.values())

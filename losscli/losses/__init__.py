@@ -17,7 +17,6 @@ from .fields import LOSS as LOSS
 from .fields import MASK as MASK
 from .fields import Operand as Operand
 from .fields import Parameter as Parameter
-from .fields import Terms as Terms
 from .fields import Tolerance as Tolerance
 from .formulas import REDUCTIONS as REDUCTIONS
 from .formulas import Reduction as Reduction

@@ -9,9 +9,10 @@ import torch
 
 from losscli.bench import memory_plan as bench_memory
 from losscli.implementations import IMPLEMENTATIONS, Implementation, find_implementation
-from losscli.losses import LOSS, LOSSES, REDUCTIONS, Operand, Terms
+from losscli.losses import LOSS, LOSSES, REDUCTIONS, Operand
 from losscli.losses.domain import POSITIVE
 from losscli.losses.elementwise.weighting import weighted
+from losscli.losses.fields import Terms
 from losscli.losses.formulas import reduce
 from losscli.runs.records import FAIL, PASS, WARN, Run
 from losscli.truth import oracle as oracle_module

@@ -9,13 +9,13 @@ from losscli.machine.pytorch import Tensor, torch
 from .. import operators
 from ..calling import Arguments, Calls
 from ..fields import Parameter
-from ..formulas import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES, promoted, widened
+from ..formulas import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES, promoted, reduced, widened
 from ..making import element_loss
 from . import quantiles
 
 
-def _reference(input: Tensor, target: Tensor, *, reduction: str, quantile: float) -> Tensor:
-    return quantiles.reference(input, target, quantile, reduction=reduction)
+def _elements(input: Tensor, target: Tensor, *, quantile: float) -> Tensor:
+    return quantiles.elements(input, target, quantile)
 
 
 class _QuantileCalls(Calls):
@@ -99,8 +99,8 @@ SPEC = element_loss(
     parameters=(
         Parameter("quantile", 0.5, 0.0, "which quantile is predicted", 0.9, 1.0, open=True),
     ),
-    reference=_reference,
-    functional=quantiles.as_written,
+    reference=reduced(_elements),
+    functional=reduced(quantiles.as_written),
     kinks=KINK_AT_ZERO,
     branches=LINEAR_ON_BOTH_SIDES,
     temporaries=6,

@@ -7,23 +7,21 @@ from losscli.machine.pytorch import Tensor, torch
 from ..calling import Arguments
 from ..domain import PROBABILITIES
 from ..fields import Operand, last_dimension
-from ..formulas import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES, reduce
+from ..formulas import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES, reduced
 from ..making import OPERANDS, element_loss
 
 
-def reference(input: Tensor, target: Tensor, quantile: Tensor | float, *, reduction: str) -> Tensor:
+def elements(input: Tensor, target: Tensor, quantile: Tensor | float) -> Tensor:
     """The formula; the gradient at the kink is the mean of both sides."""
     d = target - input
     below = torch.where(d < 0, (quantile - 1) * d, (quantile - 0.5) * d)
-    return reduce(torch.where(d > 0, quantile * d, below), reduction)
+    return torch.where(d > 0, quantile * d, below)
 
 
-def as_written(
-    input: Tensor, target: Tensor, quantile: Tensor | float, *, reduction: str
-) -> Tensor:
+def as_written(input: Tensor, target: Tensor, quantile: Tensor | float) -> Tensor:
     """The formula as usually written; subnormal differences count as zero."""
     d = target - input
-    return reduce(torch.maximum(quantile * d, (quantile - 1) * d), reduction)
+    return torch.maximum(quantile * d, (quantile - 1) * d)
 
 
 def quantiles_loss(
@@ -51,8 +49,8 @@ SPEC = element_loss(
         *OPERANDS,
         Operand("quantile", "quantiles", shape=last_dimension, domain=PROBABILITIES),
     ),
-    reference=reference,
-    functional=as_written,
+    reference=reduced(elements),
+    functional=reduced(as_written),
     kinks=KINK_AT_ZERO,
     branches=LINEAR_ON_BOTH_SIDES,
     temporaries=6,
