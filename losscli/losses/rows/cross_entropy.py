@@ -83,8 +83,12 @@ def _rows(
     kept = target != int(ignore_index)
     number = torch.where(kept, target, 0)
     rows = _Rows(dim, logits, weight, None, number, kept, 1, dtype)
-    weights = torch.where(kept, rows.of_number(), torch.zeros((), dtype=wide, device=input.device))
-    return rows._replace(divisor=weights.sum())
+    if weight is None:
+        return rows._replace(divisor=kept.sum(dtype=wide))
+    # Rows are counted first: added up row after row, equal weights would all round alike.
+    weight = weight.flatten()
+    rows_of = torch.zeros_like(weight).scatter_add(0, number.flatten(), kept.flatten().to(wide))
+    return rows._replace(divisor=torch.where(rows_of > 0, rows_of * weight, 0.0).sum())
 
 
 def reference(
