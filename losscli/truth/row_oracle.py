@@ -109,11 +109,14 @@ class RowOracle(Oracle):
                 found = _summed(found.detach() * by, operand)
             yield Truth(place, own, finite(found.abs()))
             if counts is not None and counts.requires_grad:
-                (own,) = torch.autograd.grad(counts, values[name], incoming, retain_graph=True)
+                # Rows are counted before they are multiplied, as equal numbers all round alike.
+                (rows,) = torch.autograd.grad(counts, values[name], torch.ones_like(counts))
+                one = incoming.flatten()[:1].sum()  # the grad_output of a mean, if it has rows
                 # If no row counts, the mean is NaN and moves nothing.
-                moved = torch.where(own == 0, own, mean * own)
-                (own,) = torch.autograd.grad(counts, values[name], incoming.abs())
-                yield Truth(place, -moved, torch.where(own == 0, own, mean_scale * own).abs())
+                moved, scale = (
+                    torch.where(rows == 0, rows, by * one * rows) for by in (mean, mean_scale)
+                )
+                yield Truth(place, -moved, scale.abs())
 
     def _undecided(self, name: str, values: Operands, incoming: Tensor) -> Tensor | None:
         """Return a gradient's additional error where rounding decides a sign, or None."""

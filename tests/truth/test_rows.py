@@ -7,6 +7,7 @@ import torch
 from msgspec.structs import replace
 
 from losscli.cases.case import Case
+from losscli.functional import cross_entropy
 from losscli.implementations.subject import subject_of
 from losscli.losses import CLASS_INDICES, LOSSES, ROW, ROW_FORMS, ROW_LOSSES, find_loss
 from losscli.runs.records import PASS
@@ -142,6 +143,27 @@ def test_mean_of_ignored_rows_alone_is_nan_and_has_no_gradient():
     gradients = [truth.value for n in problem.wrt for truth in problem.oracle.gradient(n, one)]
     assert bool(loss.value.isnan())
     assert not any(bool(gradient.any()) for gradient in gradients)
+
+
+def test_a_weight_of_many_rows_has_a_gradient_without_the_drift_of_equal_numbers():
+    problem = Problem.of(make_case("weighted_cross_entropy", (16411, 3), dtype="float64"))
+    logits, target, weight = problem.operands.values()
+    truths = [*problem.oracle.gradient("weight", torch.ones((), dtype=torch.float64))]
+    leaf = weight.clone().requires_grad_()
+    (own,) = torch.autograd.grad(cross_entropy(logits, target, leaf), leaf)
+
+    losses, kept = (
+        find_loss("cross_entropy").reference(logits, target, reduction="none"),
+        target >= 0,
+    )
+    total = math.fsum(weight[target[kept]].tolist())
+    mean = math.fsum((losses[kept] * weight[target[kept]]).tolist()) / total
+    for number in range(3):
+        of_class = losses[target == number].tolist()
+        due = math.fsum([*of_class, *[-mean] * len(of_class)]) / total
+        allowed = 64 * 2.0**-53 * float(sum(truth.scale[number] for truth in truths))
+        for got in (sum(truth.value[number] for truth in truths), own[number]):
+            assert abs(float(got) - due) < allowed
 
 
 def test_float32_rows_pass_within_four_ulp_and_fail_beyond_what_a_sum_loses():
