@@ -1,6 +1,5 @@
 """The energy of a call, by counters of NVML or RAPL that change only at intervals."""
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -66,19 +65,14 @@ def cpu_meter() -> Meter:
     folder = kernel_files.SYS / "class/powercap"
     zones = (p for p in folder.glob("intel-rapl:*") if p.name.count(":") == 1)
     # Another zone, psys, holds the packages and more.
-    if not (found := sorted(p for p in zones if _name(p).startswith("package"))):
+    names = ((kernel_files.text_of(zone / "name"), zone) for zone in zones)
+    if not (found := sorted(zone for name, zone in names if name.startswith("package"))):
         raise UnreadableError("this system has no RAPL counter (/sys/class/powercap)")
     packages = [
         _Zone(path, _number(path / "max_energy_range_uj"), _number(path / "energy_uj"))
         for path in found
     ]
     return lambda: sum(zone.microjoules() for zone in packages) * 1e-6
-
-
-def _name(zone: Path) -> str:
-    with contextlib.suppress(OSError):
-        return (zone / "name").read_text()
-    return ""
 
 
 def _number(path: Path) -> int:
