@@ -1,6 +1,5 @@
 """The state of the machine during sampling: losscli reads it and never changes it."""
 
-import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -138,12 +137,8 @@ def look_at(device: str) -> Conditions:
 
 def _busy_seconds() -> float | None:
     """Return how long any program kept this process's cores busy; None if unknown."""
-    try:
-        text = (kernel_files.PROC / "stat").read_text()
-    except OSError:
-        return None
     ours = {f"cpu{number}" for number in os.sched_getaffinity(0)}
-    lines = map(str.split, text.splitlines())
+    lines = map(str.split, kernel_files.text_of(kernel_files.PROC / "stat").splitlines())
     # All but the idle time, which is the fourth and fifth number.
     ticks = sum(sum(map(int, (*n[:3], *n[5:8]))) for name, *n in lines if name in ours)
     return ticks / os.sysconf("SC_CLK_TCK") if ticks else None
@@ -151,7 +146,5 @@ def _busy_seconds() -> float | None:
 
 def governor() -> str | None:
     """Return the frequency governor of the first core."""
-    with contextlib.suppress(OSError):
-        path = kernel_files.SYS / "devices/system/cpu/cpu0/cpufreq/scaling_governor"
-        return path.read_text().strip()
-    return None
+    path = kernel_files.SYS / "devices/system/cpu/cpu0/cpufreq/scaling_governor"
+    return kernel_files.text_of(path).strip() or None

@@ -1,11 +1,9 @@
 """The energy of a call, by counters of NVML or RAPL that change only at intervals."""
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,38 +45,27 @@ def gpu_meter(nvml: Nvml) -> Meter:
     return joules
 
 
-@dataclass
-class _Zone:
-    path: Path
-    range: int
-    before: int
-    turns: int = 0
-
-    def microjoules(self) -> int:
-        now = _number(self.path / "energy_uj")
-        self.turns += now < self.before
-        self.before = now
-        return now + self.turns * self.range
-
-
 def cpu_meter() -> Meter:
     """Return the sum of a CPU's package counters; UnreadableError if there is none."""
     folder = kernel_files.SYS / "class/powercap"
     zones = (p for p in folder.glob("intel-rapl:*") if p.name.count(":") == 1)
     # Another zone, psys, holds the packages and more.
-    if not (found := sorted(p for p in zones if _name(p).startswith("package"))):
+    names = ((kernel_files.text_of(zone / "name"), zone) for zone in zones)
+    if not (found := sorted(zone for name, zone in names if name.startswith("package"))):
         raise UnreadableError("this system has no RAPL counter (/sys/class/powercap)")
-    packages = [
-        _Zone(path, _number(path / "max_energy_range_uj"), _number(path / "energy_uj"))
-        for path in found
-    ]
-    return lambda: sum(zone.microjoules() for zone in packages) * 1e-6
+    ends = [_number(zone / "max_energy_range_uj") for zone in found]
+    before = [_number(zone / "energy_uj") for zone in found]
+    total = sum(before)
 
+    def joules() -> float:
+        nonlocal before, total
+        now = [_number(zone / "energy_uj") for zone in found]
+        # A counter starts again at its end.
+        total += sum(n - b + end * (n < b) for n, b, end in zip(now, before, ends, strict=True))
+        before = now
+        return total * 1e-6
 
-def _name(zone: Path) -> str:
-    with contextlib.suppress(OSError):
-        return (zone / "name").read_text()
-    return ""
+    return joules
 
 
 def _number(path: Path) -> int:

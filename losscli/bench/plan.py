@@ -147,8 +147,7 @@ def plan(
         energy = not ENERGY.isdisjoint(block.columns)
         timing = block.timing.on(device)
         for case in expand(block, device):
-            chosen = {pass_: those_asked_for(block, case, pass_) for pass_ in block.passes}
-            passes = {pass_: names for pass_, names in chosen.items() if names}
+            passes = {p: names for p in block.passes if (names := those_asked_for(block, case, p))}
             for mode in timing.mode if passes else ():
                 task = Task(case, passes, timing, mode, loosened.get(case.name), block.title)
                 tasks.append(replace(task, energy=energy, files=dict(files)))

@@ -14,6 +14,13 @@ PROC = Path("/proc")
 SYS = Path("/sys")
 
 
+def text_of(path: Path) -> str:
+    """Return a file's text; empty if it cannot be read."""
+    with contextlib.suppress(OSError):
+        return path.read_text()
+    return ""
+
+
 def numbers(path: Path) -> dict[str, int]:
     """Return a file's numbers by name, such as ``MemTotal: 8 kB``; OSError if it is not there."""
     found = re.findall(r"^(\w+):?\s+(\d+)", path.read_text(), re.MULTILINE)
@@ -29,12 +36,8 @@ def first_core() -> list[str]:
 
 def groups(controller: str) -> Iterator[tuple[int, Path]]:
     """Yield version and folder of each group of ``memory`` or ``cpu``, innermost first."""
-    try:
-        lines = (PROC / "self/cgroup").read_text().splitlines()
-    except OSError:
-        return
     root = SYS / "fs/cgroup"
-    for line in lines:
+    for line in text_of(PROC / "self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
             version, base = 2, root

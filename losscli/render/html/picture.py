@@ -207,10 +207,8 @@ def _cached(cache_bytes: int, across: svg.Scale, below: float | None) -> str:
 
 def _forest(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> _Drawn:
     rows = collected((p.label, (each.name, p)) for each in series for p in each.points)
-    points = [point for marks in rows.values() for _, point in marks]
-    ends = [end for point in points for end in (point.low, point.high)]
+    ends = [end for each in series for p in each.points for end in (p.low, p.high)]
     across = _AXES["ratio"].scale([*ends, 0.9, 1.12], 8, _FOREST_RIGHT)
-    bottom = _FOREST_TOP + sum(_LABEL + _MARK * len(m) + _GAP for m in rows.values())
     low, high = across(1 / (1 + plot.band)), across(1 + plot.band)
     ticks = svg.spaced(svg.ratio_ticks(across.low, across.high), across)
     y, top, one = _FOREST_TOP, _FOREST_TOP, across(1)
@@ -222,15 +220,15 @@ def _forest(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> 
             bars.setdefault(name, []).append((point, y + _LABEL + _MARK * index + _MARK / 2))
         y += _LABEL + _MARK * len(marks) + _GAP
     parts = [
-        svg.element("rect", x=low, y=top, width=high - low, height=bottom - top, class_="band"),
-        svg.element("path", d=svg.upright(ticks, across, top, bottom), class_="grid"),
-        svg.element("path", d=f"M{svg.number(one)},{top}V{bottom}", class_="base"),
+        svg.element("rect", x=low, y=top, width=high - low, height=y - top, class_="band"),
+        svg.element("path", d=svg.upright(ticks, across, top, y), class_="grid"),
+        svg.element("path", d=f"M{svg.number(one)},{top}V{y}", class_="base"),
         _sides(plot.sides, one),
-        svg.below(ticks, across, bottom + 14, WIDTH),
+        svg.below(ticks, across, y + 14, WIDTH),
         svg.element("g", "".join(names), class_="name"),
         *(_bars(styles[name], name, own, across) for name, own in bars.items()),
     ]
-    return bottom + _FOREST_BOTTOM, "", "".join(parts)
+    return y + _FOREST_BOTTOM, "", "".join(parts)
 
 
 def _sides(sides: tuple[str, str], x: float) -> str:
