@@ -1,7 +1,7 @@
 """The calls under a profiler: a few to warm up, and a marked one."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -32,7 +32,10 @@ def run(case: Case, pass_: PassName, implementation: Implementation, trace: Path
         on_gpu = case.device != "cpu"
         if on_gpu:
             torch.cuda.synchronize(case.device)
-        with _traced(trace), _marked(f"{case.name} {pass_}") if on_gpu else nullcontext():
+        with _traced(trace), ExitStack() as marks:
+            if on_gpu:
+                marks.enter_context(torch.cuda.profiler.profile())
+                marks.enter_context(torch.cuda.nvtx.range("{} {}", case.name, pass_))
             call()
             if on_gpu:
                 torch.cuda.synchronize(case.device)
@@ -49,12 +52,6 @@ def _in_this_process(implementation: Implementation, scratch: str) -> Implementa
         return bound(module, binding(file, case))
 
     return Implementation(implementation.name, implementation.description, bind)
-
-
-@contextmanager
-def _marked(name: str) -> Iterator[None]:
-    with torch.cuda.profiler.profile(), torch.cuda.nvtx.range(name):
-        yield
 
 
 @contextmanager
