@@ -65,10 +65,6 @@ class Manifest:
         """Read JSON; TypeError or KeyError if its fields are others."""
         return cls(**{**facts, "gencode": tuple(facts["gencode"])})
 
-    def write(self, folder: Path) -> None:
-        """Write it into the library's folder."""
-        (folder / MANIFEST).write_text(json.dumps(asdict(self), indent=1) + "\n")
-
     def damage(self, folder: Path) -> str:
         """Return how the library is damaged, or ``""``."""
         path = folder / self.library
@@ -175,7 +171,8 @@ class Cache:
             new = Path(beside)
             shutil.copy2(built, new)
             (new / LOG).write_text(log, "utf-8")
-            describe(plan, built).write(new)
+            facts = json.dumps(asdict(describe(plan, built)), indent=1)
+            (new / MANIFEST).write_text(f"{facts}\n")
             for path in (new, *new.iterdir()):
                 path.chmod(0o755 if path.is_dir() else 0o644)
             if folder.exists():

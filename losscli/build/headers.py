@@ -22,8 +22,6 @@ from losscli.processes.lock import locked
 
 from .cache import user_cache
 
-VARIANTS: dict[str, tuple[str, ...]] = {"plain": (), "optimized": ("-O3",)}
-"""Flags that need their own header: one made with -O3 also works for -O2."""
 HEADER = Path("torch", "extension.h")
 
 
@@ -77,7 +75,8 @@ def precompile(settings: Sequence[str] | None = None) -> Path:
     with user_cache().writing():
         make_private(_made(found), 0o755)
         with user_cache().open_lock() as file, locked(file, note):
-            for name, more in VARIANTS.items():
+            # One that is made with -O3 also works for -O2.
+            for name, more in (("plain", ()), ("optimized", ("-O3",))):
                 if not _is_whole(found, name):
                     _make(found, name, [*settings, *more, "-x", "c++-header", str(header)])
     return found

@@ -13,9 +13,6 @@ from losscli.errors import UnfitError, UsageError
 
 from .plan import Plan, Step
 
-_JOB_BYTES = 1.5e9
-"""Memory of the largest compilation, a file that includes PyTorch, with a margin."""
-
 Receiver = Callable[[str], None]
 """Called with ninja's status lines: ``[3/14] compiling csrc/...``."""
 _STATUS = re.compile(r"\[(\d+)/(\d+)\] (.*)")
@@ -89,7 +86,8 @@ def find_ninja() -> Path:
 def job_count(cores: int, free_bytes: float, environ: Mapping[str, str] = os.environ) -> int:
     """Return the number of parallel jobs: $MAX_JOBS, or what cores and memory allow."""
     if not (given := environ.get("MAX_JOBS", "").strip()):
-        return max(1, min(cores, int(free_bytes // _JOB_BYTES)))
+        # The largest compilation, a file that includes PyTorch, takes 1.5 GB with a margin.
+        return max(1, min(cores, int(free_bytes // 1.5e9)))
     if not given.isascii() or not given.isdigit() or int(given) == 0:
         raise UsageError(f"MAX_JOBS should be a positive whole number, but is '{given}'.")
     return int(given)

@@ -18,11 +18,8 @@ from .targets import CPU, CUDA, LOSS, STRATEGIES, TORCH, Sources, Target, is_uni
 from .toolchain import Tool
 
 STEERING_VARIABLES = (
-    "CPATH",
-    "CPLUS_INCLUDE_PATH",
-    "LIBRARY_PATH",
-    "NVCC_PREPEND_FLAGS",
-    "NVCC_APPEND_FLAGS",
+    *("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH"),
+    *("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
 )
 """Environment variables that pass hidden flags to compilers."""
 

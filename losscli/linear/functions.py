@@ -15,10 +15,6 @@ from losscli.losses.making import OF_ROWS, public
 
 from .calls import Given, compute_cross_entropy, compute_token_log_probs
 
-_GIVEN_WITH_CALLS = {"input", "linear_weight", "target", "linear_bias", "token_weight"}
-"""Arguments that the module has itself, or takes in each call."""
-
-
 OF_HIDDEN_STATES = {
     **OF_ROWS,
     "input": "hidden states, ``(D)`` or ``(..., D)``; differentiable.",
@@ -131,7 +127,9 @@ class LinearCrossEntropyLoss(torch.nn.Module):
         super().__init__()
         self.linear = torch.nn.Linear(in_features, num_classes, bias, device=device, dtype=dtype)
         self.register_buffer("weight", weight)
-        own = {*inspect.signature(linear_cross_entropy).parameters} - _GIVEN_WITH_CALLS
+        own = {*inspect.signature(linear_cross_entropy).parameters}
+        # The module has these itself, or takes them in each call.
+        own -= {"input", "linear_weight", "target", "linear_bias", "token_weight"}
         if unknown := [name for name in settings if name not in own]:
             raise TypeError(f"{type(self).__name__} has no setting {unknown[0]!r}")
         self.settings = settings

@@ -4,7 +4,6 @@ A plan's forward returns the losses, the log-sum-exps and what backward needs; i
 the gradients of hidden states, weight and bias.
 """
 
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -166,7 +165,7 @@ class Losses(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor | None]:
         """Return the losses and any log-sum-exps."""
         wanted = ctx.needs_input_grad[:3]
-        with _without_autocast(hidden):
+        with torch.autocast(hidden.device.type, enabled=False):
             forward, _ = PLANS[plan.kind]
             losses, log_sums, kept = forward(rows, plan, Layer(hidden, weight, bias), wanted)
         ctx.rows, ctx.plan = replace(rows, target=rows.target[:0], class_weight=None), plan
@@ -182,7 +181,7 @@ class Losses(torch.autograd.Function):
         hidden, weight, bias, target, class_weight, *kept = ctx.saved_tensors
         rows = replace(ctx.rows, target=target, class_weight=class_weight)
         wanted, layer = ctx.needs_input_grad[:3], Layer(hidden, weight, bias)
-        with _without_autocast(hidden):
+        with torch.autocast(hidden.device.type, enabled=False):
             if not torch.is_grad_enabled():
                 _, computed = PLANS[ctx.plan.kind]
                 return (*computed(rows, ctx.plan, layer, incoming, kept, wanted), None, None)
@@ -197,17 +196,13 @@ class Losses(torch.autograd.Function):
         return (*(next(found) if wants else None for wants in wanted), None, None)
 
 
-def _without_autocast(tensor: Tensor) -> AbstractContextManager[None]:
-    return torch.autocast(tensor.device.type, enabled=False)
-
-
 def by_formula(rows: Rows, layer: Layer, budget: int | None) -> tuple[Tensor, Tensor | None]:
     """Return losses and log-sum-exps by PyTorch's formula, some rows at a time."""
     classes, item = len(layer.weight), max(layer.hidden.element_size(), 4)
     # The formula and its backward hold eight tensors of the logits' size at once.
     most = max((2**28 if budget is None else budget) // (classes * item * 8), 1)
     found = []
-    with _without_autocast(layer.hidden):
+    with torch.autocast(layer.hidden.device.type, enabled=False):
         for part in products.parts(len(rows.target), most):
             own = replace(rows, target=rows.target[part], reduction="none")
             layer_of_part = layer.of_rows(part)

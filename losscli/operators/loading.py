@@ -51,7 +51,13 @@ def load_targets(wanted: Iterable[Target]) -> None:
         if not (missing := [target for target in wanted if target not in _loaded]):
             return
         for target, path in zip(missing, _obtain(missing), strict=True):
-            library = _open(path)
+            try:
+                library = ctypes.CDLL(str(path))
+            except OSError as error:
+                raise BuildError(
+                    f"{path} does not load: {error}. Run `losscli build --force`; if that does not "
+                    "help, reinstall torch."
+                ) from None
             _attach(target, library)
             _loaded[target] = library
 
@@ -77,16 +83,6 @@ def _compilers() -> "Compilers":
     from losscli.build.plan import installed_torch
 
     return Compilers(installed_torch())
-
-
-def _open(path: Path) -> ctypes.CDLL:
-    try:
-        return ctypes.CDLL(str(path))
-    except OSError as error:
-        raise BuildError(
-            f"{path} does not load: {error}. Run `losscli build --force`; if that does not help, "
-            "reinstall torch."
-        ) from None
 
 
 def _attach(target: Target, library: ctypes.CDLL) -> None:

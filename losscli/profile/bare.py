@@ -1,7 +1,6 @@
 """The calls under a profiler: a few to warm up, and a marked one."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -32,10 +31,19 @@ def run(case: Case, pass_: PassName, implementation: Implementation, trace: Path
         on_gpu = case.device != "cpu"
         if on_gpu:
             torch.cuda.synchronize(case.device)
-        with _traced(trace), _marked(f"{case.name} {pass_}") if on_gpu else nullcontext():
+        with ExitStack() as watched:
+            if trace:
+                with torch.profiler.profile():
+                    pass  # the first one starts it
+                profiler = watched.enter_context(torch.profiler.profile())
+            if on_gpu:
+                watched.enter_context(torch.cuda.profiler.profile())
+                watched.enter_context(torch.cuda.nvtx.range("{} {}", case.name, pass_))
             call()
             if on_gpu:
                 torch.cuda.synchronize(case.device)
+        if trace:
+            profiler.export_chrome_trace(str(trace))
 
 
 def _in_this_process(implementation: Implementation, scratch: str) -> Implementation:
@@ -49,22 +57,3 @@ def _in_this_process(implementation: Implementation, scratch: str) -> Implementa
         return bound(module, binding(file, case))
 
     return Implementation(implementation.name, implementation.description, bind)
-
-
-@contextmanager
-def _marked(name: str) -> Iterator[None]:
-    with torch.cuda.profiler.profile(), torch.cuda.nvtx.range(name):
-        yield
-
-
-@contextmanager
-def _traced(trace: Path | None) -> Iterator[None]:
-    """Write a trace by PyTorch's profiler, after a discarded one that starts it."""
-    if trace is None:
-        yield
-        return
-    with torch.profiler.profile():
-        pass
-    with torch.profiler.profile() as profiler:
-        yield
-    profiler.export_chrome_trace(str(trace))

@@ -19,7 +19,6 @@ MISSING = (
     "Nsight Compute (ncu) is not installed: without it there are no counters of the memory, of "
     "warps and of what they wait for. It is part of the CUDA toolkit"
 )
-NO_PERMISSION = "ERR_NVGPUCTRPERM"
 PERMISSION_ADVICE = (
     "only administrators may read the GPU's counters here: run as root, or load the driver with "
     "NVreg_RestrictProfilingToAdminUsers=0"
@@ -83,7 +82,7 @@ def run(command: Sequence[str], report: Path) -> tuple[Launch, ...]:
     """Run a command of ``command``; return the marked launches, or raise NoCountersError."""
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     said = ended.stdout + ended.stderr
-    if NO_PERMISSION in said:
+    if "ERR_NVGPUCTRPERM" in said:
         raise NoCountersError(PERMISSION_ADVICE)
     if ended.returncode or not report.exists():
         errors = [line for line in said.splitlines() if "rror" in line] or said.splitlines()[-1:]

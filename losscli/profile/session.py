@@ -11,7 +11,6 @@ from losscli.profile import nsight_compute, torch_profiler
 from losscli.profile.record import Bound, Launch, Profile
 from losscli.runs.records import BenchResult
 
-TRACE = "--trace"
 BUSY = 0.5
 """The fraction of a call's time with kernels running, below which launches decide."""
 USEFUL = 0.5
@@ -49,7 +48,7 @@ def profile(
                 notes.append(str(error))
         if name == torch_profiler.NAME:
             kept = Path(folder) / "trace.json"
-            command = (*bare, TRACE, str(kept))
+            command = (*bare, "--trace", str(kept))
             notify(shlex.join(command))
             launches, gap = torch_profiler.read(_traced(command, kept))
         raw = kept.read_bytes()

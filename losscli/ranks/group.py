@@ -92,12 +92,6 @@ class ProcessGroup(Group):
             if self.device != "cpu":
                 torch.cuda.synchronize(self.device)
 
-    def close(self) -> None:
-        """Leave the group; a thread that freed tensors while Python exits would abort."""
-        del self._agreements
-        dist.destroy_process_group()
-        gc.collect()
-
     @contextmanager
     def _naming_missing_ranks(self) -> Iterator[None]:
         """Turn a failed collective's error into RankError; the first remaining rank reports it."""
@@ -120,9 +114,8 @@ class ProcessGroup(Group):
         here = [n for n in range(self.size) if n not in missing]
         if missing:
             names = ", ".join(map(str, missing))
-            text = f"rank {names}" if len(missing) == 1 else f"ranks {names}"
-            text += f" of {self.size} ended, or did not come within the {TIMEOUT_VARIABLE} of "
-            text += f"{seconds_of_collectives()} s"
+            text = f"rank{'s' * (len(missing) > 1)} {names} of {self.size} ended, or did not come "
+            text += f"within the {TIMEOUT_VARIABLE} of {seconds_of_collectives()} s"
         else:
             text = f"a collective of all {self.size} ranks failed: {first_line(failure)}"
         raise RankError(f"{text}.", is_told=self.rank != min(here)) from failure
@@ -160,9 +153,11 @@ def joined() -> Group:
 
 
 def leave() -> None:
-    """Leave the group."""
+    """Leave the group; a thread that freed tensors while Python exits would abort."""
     while _joined:
-        _joined.pop().close()
+        del _joined.pop()._agreements
+        dist.destroy_process_group()
+        gc.collect()
 
 
 def largest(group: Group, number: float) -> float:

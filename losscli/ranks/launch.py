@@ -22,12 +22,9 @@ def launch(ranks: int, arguments: Sequence[str]) -> int:
 
     os.environ.setdefault("OMP_NUM_THREADS", str(max(core_count() // ranks, 1)))
     logging.disable()  # it would describe each failure in a page of its own
-    options = [
-        *("--standalone", "--nproc-per-node", str(ranks), "--monitor-interval", "0.1"),
-        *("-m", "losscli", *arguments),
-    ]
+    options = ("--standalone", "--nproc-per-node", str(ranks), "--monitor-interval", "0.1")
     try:
-        run.run(run.parse_args(options))
+        run.run(run.parse_args([*options, "-m", "losscli", *arguments]))
     except ChildFailedError as error:
         return exit_code(error.failures)
     except SignalException:

@@ -17,7 +17,7 @@ from .functions import OF_SHARDS, check_plain
 
 _OF_SHARDED_WEIGHT = {
     **OF_HIDDEN_STATES,
-    **{each: OF_SHARDS[each] for each in ("tokens", "weight", "mask", "group", "sizes")},
+    **{k: OF_SHARDS[k] for k in ("tokens", "weight", "mask", "group", "sizes", "RuntimeError")},
     "input": "hidden states, ``(D)`` or ``(..., D)``, the same on all ranks; differentiable once.",
     "hidden": "hidden states, ``(..., D)``, the same on all ranks; differentiable once.",
     "linear_weight": "``(C_r, D)`` for this rank's C_r classes; differentiable once.",
@@ -26,7 +26,6 @@ _OF_SHARDED_WEIGHT = {
     "token_weight": "a factor for each row, ``(...)``; not together with ``weight`` for a mean.",
     "memory_budget": "bytes for this rank's logits and sums of gradients; None is half of the free "
     "memory.",
-    "RuntimeError": OF_SHARDS["RuntimeError"],
     "TypeError": "hidden states are not floating-point, dtypes do not fit, or ``group`` or "
     "``sizes`` has a wrong type.",
     "ValueError": OF_SHARDS["ValueError"].replace("a setting", "a setting or the budget"),
