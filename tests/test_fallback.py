@@ -41,6 +41,10 @@ with warnings.catch_warnings(record=True) as told:
         assert gradient.isfinite().all()
     with torch.inference_mode():
         loss, gradient = functional.smooth_l1_loss_with_grad(rows.detach(), torch.zeros(9, 7))
+        overwritten = rows.detach().clone()
+        _, gradient = functional.cross_entropy_with_grad(overwritten, target)
+        functional.cross_entropy_with_grad(overwritten, target, inplace=True)
+        assert torch.equal(overwritten, gradient)
 with torch.autocast("cpu", dtype=torch.bfloat16):
     assert functional.cross_entropy(rows.bfloat16(), target).dtype == torch.float32
 with losscli.patch("torch"):

@@ -86,15 +86,22 @@ def compute(spec: Spec, suffix: str, arguments: Sequence[Any], *, below_autograd
     """Compute ``NAME`` + ``suffix``; ``below_autograd``: the dispatcher has passed autograd."""
     if not (computed := _COMPUTED.get(suffix)):
         raise BuildError(f"{spec.name}{suffix} has no formula, only kernels")
+    kind = device_of(x for x in arguments if isinstance(x, Tensor))
     if below_autograd and suffix:
         with _autograd_keys():
-            return computed(spec, *map(_plain, arguments))
-    kind = device_of(x for x in arguments if isinstance(x, Tensor))
-    if below_autograd or kind not in DEVICES or not torch.is_autocast_enabled(kind):
-        return computed(spec, *arguments)
-    # As kernels do; see csrc/torch/boxed.h.
-    with torch.autocast(kind, enabled=False):
-        return computed(spec, *(_of_autocast(each, kind) for each in arguments))
+            found = computed(spec, *map(_plain, arguments))
+    elif below_autograd or kind not in DEVICES or not torch.is_autocast_enabled(kind):
+        found = computed(spec, *arguments)
+    else:
+        # As kernels do; see csrc/torch/boxed.h.
+        with torch.autocast(kind, enabled=False):
+            found = computed(spec, *(_of_autocast(each, kind) for each in arguments))
+    if suffix != _IN_PLACE:
+        return found
+    value, gradient = found
+    with torch.no_grad():
+        arguments[0].copy_(gradient)
+    return value.to(widened(value.dtype))
 
 
 def device_of(tensors: Iterable[Tensor]) -> str:
@@ -182,13 +189,6 @@ def _with_grad(spec: Spec, *arguments: Any) -> tuple[Tensor, Tensor]:
     return value.detach(), gradient
 
 
-def _with_grad_in_place(spec: RowSpec, first: Tensor, *others: Any) -> Tensor:
-    value, gradient = _with_grad(spec, first, *others)
-    with torch.no_grad():
-        first.copy_(gradient)
-    return value.to(widened(value.dtype))
-
-
 def _backward(spec: Spec, grad_output: Tensor, *arguments: Any) -> Any:
     *given, wanted = arguments
     return wanted_of(given[: len(wanted)], _gradients(spec, grad_output, given, wanted), wanted)
@@ -231,10 +231,11 @@ def _double_backward(spec: Spec, *arguments: Any) -> tuple[Tensor, ...]:
         return torch.autograd.grad(total, leaves, materialize_grads=True)
 
 
+_IN_PLACE = "_with_grad_"
 _COMPUTED: dict[str, Callable[..., Any]] = {
     "": loss,
     "_with_grad": _with_grad,
-    "_with_grad_": _with_grad_in_place,
+    _IN_PLACE: _with_grad,
     "_backward": _backward,
     "_double_backward": _double_backward,
 }

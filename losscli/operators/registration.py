@@ -148,7 +148,14 @@ _calls = threading.local()
 _LIBRARIES = {
     namespace: torch.library.Library(namespace, "DEF") for namespace in (_NAMESPACE, _OF_BENCH)
 }
-for _spec in (*ROW_LOSSES.values(), *LOSSES.values(), *WEIGHTED.values()):
+
+
+def _take_dtensors() -> None:
+    import_module("losscli.operators.sharding").register(_ELEMENTWISE)
+
+
+_ELEMENTWISE = (*LOSSES.values(), *WEIGHTED.values())
+for _spec in (*ROW_LOSSES.values(), *_ELEMENTWISE):
     _define(_spec)
 bound.incoming, bound.is_compiling = incoming, torch.compiler.is_compiling
-when_imported("torch.distributed.tensor", partial(import_module, "losscli.operators.sharding"))
+when_imported("torch.distributed.tensor", _take_dtensors)

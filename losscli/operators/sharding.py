@@ -7,7 +7,7 @@ sharding strategy of torch cannot do this: it knows no shard's size and changes 
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._redistribute import redistribute_local_tensor
 
-from losscli.losses import LOSSES, WEIGHTED
+from losscli.losses import LossSpec
 
 from .elementwise import arguments_of, divisor_of
 
@@ -192,8 +192,10 @@ def _meta(argument: Any) -> Any:
     )
 
 
-# Of a torch that does not support it, DTensor raises its error.
-_handlers = getattr(getattr(DTensor, "_op_dispatcher", None), "_custom_op_handlers", {})
-for _spec, (_suffix, _rule) in itertools.product((LOSSES | WEIGHTED).values(), _RULES.items()):
-    _operator = getattr(torch.ops.losscli, _spec.name + _suffix).default
-    _handlers[_operator] = partial(_handle, _rule, len(_spec.operands))
+def register(specs: Iterable[LossSpec]) -> None:
+    """Make DTensors take the operators of these losses."""
+    # Of a torch that does not support it, DTensor raises its error.
+    handlers = getattr(getattr(DTensor, "_op_dispatcher", None), "_custom_op_handlers", {})
+    for spec, (suffix, rule) in itertools.product(specs, _RULES.items()):
+        operator = getattr(torch.ops.losscli, spec.name + suffix).default
+        handlers[operator] = partial(_handle, rule, len(spec.operands))
