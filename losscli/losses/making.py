@@ -263,7 +263,12 @@ def module_of(
             raise TypeError(f"{name} takes {len(names)} tensors, but got {len(values)}")
         found = dict(zip(tensors, values, strict=False))
         for each, value in named.items():
-            found[tensors[names.index(each)] if each in names else each] = value
+            if each in settings:
+                raise TypeError(f"{name} takes {each} in its constructor, not in a call")
+            tensor = tensors[names.index(each)] if each in names else each
+            if tensor in found:
+                raise TypeError(f"{name} got {each} twice: by position and by name")
+            found[tensor] = value
         for each in kept:
             if found.get(each) is None:
                 found[each] = getattr(self, each)

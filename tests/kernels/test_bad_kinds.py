@@ -214,3 +214,11 @@ def test_script_says_what_compiles_modules_and_functions():
     for function, _ in CALLS:
         with naming(function), pytest.raises(NotImplementedError, match=re.escape(advice)):
             torch.jit.script(function)
+
+
+def test_a_module_takes_no_setting_and_no_tensor_twice():
+    given = torch.rand(3), torch.rand(3)
+    with pytest.raises(TypeError, match="MSELoss takes reduction in its constructor"):
+        nn.MSELoss()(*given, reduction="sum")
+    with pytest.raises(TypeError, match="MSELoss got input twice"):
+        nn.MSELoss()(given[0], input=given[0], target=given[1])
