@@ -23,19 +23,6 @@ from losscli.implementations.source import Source
 MOST_DEATHS = 3
 
 
-def share_build(implementation: Implementation, device: str) -> Implementation:
-    """Start later workers with a file's compiled output; call it before it gets an operand."""
-    worker = workers.of(implementation, device)
-    packed = worker.ask(Compiled())
-    if packed.numel():
-        path = scratch_directory() / f"built-{worker.file.sha256[:16]}"
-        with suppress(OSError):  # on a full disk each worker compiles again
-            path.write_bytes(packed.numpy().data)
-            return implementation.but(built=str(path))
-        path.unlink(missing_ok=True)
-    return implementation
-
-
 class Workers:
     """The workers of this process, one per file and device."""
 
@@ -107,6 +94,19 @@ def changes_of(file: Source | None) -> list[StateChange]:
             with suppress(SandboxError):  # it has died, as the next request will report
                 changed |= dict.fromkeys(worker.ask(Changes()))
     return list(changed)
+
+
+def share_build(implementation: Implementation, device: str) -> Implementation:
+    """Start later workers with a file's compiled output; call it before it gets an operand."""
+    worker = workers.of(implementation, device)
+    packed = worker.ask(Compiled())
+    if packed.numel():
+        path = scratch_directory() / f"built-{worker.file.sha256[:16]}"
+        with suppress(OSError):  # on a full disk each worker compiles again
+            path.write_bytes(packed.numpy().data)
+            return implementation.but(built=str(path))
+        path.unlink(missing_ok=True)
+    return implementation
 
 
 @dataclass(frozen=True)
