@@ -180,7 +180,7 @@ def test_resume_judges_nothing_twice(job_lines, capsys, tmp_path):
     assert main.run(arguments) == EXIT_FAILED
     assert sorted(judged(tmp_path)) == ["j0", "j2"]
     assert verdicts(output.read_text()) == {"j0": "RIGHT", "j1": "WRONG", "j2": "RIGHT"}
-    assert "1 verdicts are already in" in capsys.readouterr().err
+    assert "already has 1 verdict" in capsys.readouterr().err
     assert main.run(arguments) == EXIT_FAILED
     assert len(judged(tmp_path)) == 2
 

@@ -170,12 +170,13 @@ def command(
     from losscli.judge.verdict_cache import user_verdicts
     from losscli.report.verdict_block import line, summary
     from losscli.report.verdict_writer import VerdictWriter
+    from losscli.views.phrases import count
 
     items = _jobs(jobs, fields) if jobs else [read_job({**fields, "file": each}) for each in files]
     read = read_finished(output) if resume and output else []
     earlier = [verdict for verdict in read if verdict.correct is not None]
     if finished := {verdict.id for verdict in earlier}:
-        note(f"{len(finished)} verdicts are already in {output}")
+        note(f"{output} already has {count(len(finished), 'verdict')}")
     # The nodes of a cluster have caches of their own machines.
     cache = user_verdicts() if on is None and not no_cache else None
     pool = _pool(on, workers, fields.get("device"), cached=not no_cache)
