@@ -77,7 +77,8 @@ def look_at(on: Judgement, case: Case) -> None:
         if optional:
             del draft.dtypes[case.dtype]
         else:
-            draft.home = {*HOME} - {facet}
+            # Operands of other layouts and values have other sizes than those it is right for.
+            draft.home = {*HOME} - {"sizes", "layouts", "extreme_values"}
         for other in instead:
             look_at(on, other)
 
