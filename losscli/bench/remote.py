@@ -79,7 +79,7 @@ class RemotePass(JudgedPass):
     def take(self, count: int) -> list[float]:
         """Take samples; the result of one of them may be judged."""
         flips = [self._flip() for _ in range(count)]
-        every = 10 if self.case.elements <= 2**18 else 30
+        every = 10 if self.case.elements <= 2**18 else 30  # a judgement of a large case takes long
         judged = self._judge_next or self._random.randrange(every) == 0
         self._judge_next = False
         keep = self._random.randrange(count) if judged else -1

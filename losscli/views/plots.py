@@ -16,6 +16,12 @@ from losscli.views.bench import baseline_of, case_names, place
 from losscli.views.document import Kind, Part, Plot, Point, Sentence, Series, Unit
 from losscli.views.phrases import count, slug
 
+FEW_FACETS, MOST_SIZES = 4, 40
+"""Combinations of loss, dtype and pass that have a plot each, and their sizes at most."""
+MOST_STRIPS = 8
+"""Most results whose samples are drawn."""
+MOST_ROWS = 200
+"""Most cases of a pass that have a row each in folded plots."""
 FEW_ROWS = 12
 """Most cases of a pass that have a row each in a forest plot."""
 LEAST_ULP = 0.01
@@ -95,7 +101,8 @@ def _over_size(run: Run, results: Results, curve: _Curve) -> tuple[list[Plot], l
     """Return plots over size; for many combinations, also folded parts with a plot of each."""
     known = [result for result in results if curve.value(result) is not None]
     facets = grouped(known, _facet)
-    if len(facets) <= 4 and all(len({r.bytes for r in of}) <= 40 for of in facets.values()):
+    most = max((len({r.bytes for r in found}) for found in facets.values()), default=0)
+    if len(facets) <= FEW_FACETS and most <= MOST_SIZES:
         return [_curves(run, name, of, curve, alone=True) for name, of in facets.items()], []
     passes = grouped(sorted(known, key=place), _timed_pass)
     folded: dict[str, list[Plot]] = {name: [] for name in passes}
@@ -196,7 +203,7 @@ def _speedups(every: Results, baseline: str) -> Iterator[Part]:
         means = means or many
         title = f"Speedup over {baseline}, {pass_}"
         drawn.append(plot(slug(pass_), title, of_pass, _means if many else _ratios))
-        if FEW_ROWS < number <= 200:
+        if FEW_ROWS < number <= MOST_ROWS:
             each = (
                 plot(f"{slug(pass_)}-{slug(loss)}", f"{loss}, {pass_}", own, _ratios, named=loss)
                 for loss, own in grouped(of_pass, lambda r: r.case.loss).items()
@@ -254,7 +261,7 @@ def of_verify(run: Run) -> Iterator[Part]:
 def _samples(results: Results) -> Iterator[Part]:
     known = [(r, r.seconds) for r in results if r.seconds and len(r.seconds.samples) > 1]
     known.sort(key=lambda pair: (pair[1].p80 - pair[1].p20) / pair[1].median, reverse=True)
-    names, shown, drawn = case_names(results), known[:8], []
+    names, shown, drawn = case_names(results), known[:MOST_STRIPS], []
     half = (len(shown) + 1) // 2
     halves = [each for each in (shown[:half], shown[half:]) if each]
     for number, pairs in enumerate(halves, 1):
