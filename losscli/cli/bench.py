@@ -54,7 +54,7 @@ _time_option = partial(option, type=parse_seconds, metavar="TIME")
     type=check_processes,
     metavar="N",
     help=f"Sample in N fresh processes, by default {PROCESSES['cpu']} on a CPU, "
-    f"{PROCESSES['cuda']} on a GPU; with 1 in the command's own.",
+    f"{PROCESSES['cuda']} on a GPU; with 1 in the command's own one.",
 )
 @options.number_option("--threads", "Use N threads on the CPU.")
 @ranks_of_config_option

@@ -177,7 +177,7 @@ def _merge(names: Sequence[str], format: str, output: Path | None, *, mixed: boo
     write(found, format, output)
     say(f"{conclusion(found)}\n")
     if missing := missing_parts(found):
-        note(f"without part {', '.join(missing)}: join the record with the rest when it is there")
+        note(f"part {', '.join(missing)} is missing: merge it with this record later")
     if output:
         note(f"wrote {output}")
 

@@ -73,8 +73,8 @@ class Ranks:
                     f"{self.name}: the ranks could not exchange {mine.numel()} numbers of {rows} "
                     "rows. All ranks must have the same rows, dtypes, settings and optional "
                     "operands, and call the same losses in the same order; another rank may have "
-                    "raised an error, or have another number of classes than in an earlier call, "
-                    "for which there is sizes="
+                    "raised an error. If the number of a rank's classes changes between calls, "
+                    "pass sizes="
                 ) from error
         integer = torch.int64 if found.dtype == torch.float64 else torch.int32
         sizes = found.view(integer)[:, :_WORDS] ^ self.digest

@@ -35,6 +35,6 @@ def of_isolation(siege: Siege) -> Document:
     answer = f"isolation on {siege.device} as {siege.user}: {attacks}, {', '.join(counts)}"
     return (
         Sentence(answer),
-        Table(("wall", "what was tried", "state", "outcome"), rows, align=_LEFT, wraps=True),
+        Table(("part", "what was tried", "state", "outcome"), rows, align=_LEFT, wraps=True),
         Notes([f"-> missing: {', '.join(lacks)}; {advice(lacks)}"] if lacks else []),
     )

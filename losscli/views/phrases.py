@@ -39,10 +39,11 @@ def shorten(implementation: str) -> str:
 
 def machine(environment: Mapping[str, Any], *before: object) -> list[str]:
     """Return the given words, the processor, its threads and the torch version."""
+    threads = environment.get("threads", 0) if environment.get("device") == "cpu" else 0
     words = [
         *before,
         environment.get("gpu") or environment.get("cpu"),
-        f"{environment.get('threads')} threads" if environment.get("device") == "cpu" else "",
+        count(threads, "thread") if threads else "",
         count(len(environment["ranks"]), "rank") if environment.get("ranks") else "",
         f"torch {environment['torch']}" if environment.get("torch") else "",
         f"kernels: {environment['kernels']}" if environment.get("kernels") else "",
