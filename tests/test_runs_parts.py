@@ -202,7 +202,7 @@ def test_command_names_missing_parts_and_a_mixed_run_is_compared_with_no_other(
 ):
     second = parts.pop("2.json")
     merged(folder, parts)
-    assert "losscli: without part 2/3: join the record with the rest" in capsys.readouterr().err
+    assert "losscli: part 2/3 is missing: merge it with this record" in capsys.readouterr().err
     merged(folder, parts | {"2.json": elsewhere(second, cpu="Another CPU")}, "--mixed")
     assert main.run(["compare", "all.json", "all.json"]) == EXIT_USAGE
     assert "different machines: several, then several" in capsys.readouterr().err
