@@ -102,9 +102,9 @@ def measure(
     try:
         meter = meter_of(device)
         with ThreadPoolExecutor(1) as pool:
-            reading = pool.submit(read, meter, meter())
-            made = [(time.perf_counter(), 0)]
             try:
+                reading = pool.submit(read, meter, meter())
+                made = [(time.perf_counter(), 0)]
                 while (elapsed := made[-1][0] - made[0][0]) < SECONDS or len(changes) <= CHANGES:
                     if reading.done() or elapsed >= LONGEST_SECONDS:
                         break

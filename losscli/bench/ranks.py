@@ -182,7 +182,10 @@ class _Exchanges:
 
 
 def _exchanged_bytes(case: Case, pass_: PassName) -> tuple[int, int]:
-    """Return how many bytes a rank gathers, terms of rows, and adds, linear losses' gradients."""
+    """Return the bytes that a rank gathers (rows' terms) and sums (linear losses' gradients).
+
+    They are those of float32 at least.
+    """
     shape, item_bytes = case.shapes[case.spec.names[0]], max(case.item_bytes, 4)
     # The fewest numbers for a row: the maximum of the logits, the sum of exponentials and the
     # target's logit; for two sets of logits two of each, and a common sum.

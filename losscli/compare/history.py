@@ -51,7 +51,7 @@ class ChangePoints:
 
     def _change(self, key: RowKey, there: Sequence[int]) -> tuple[int, Row] | None:
         runs = [len(self._measured[index][key]) for index in there]
-        # A single run may be off.
+        # The fewest runs on each side, as a single one may be off.
         least = 1 + (sum(runs) >= 4) + (sum(runs) >= 12)
         rows = {
             split: self._compared(there[0], there[split], there[-1] + 1)[key]

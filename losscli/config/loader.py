@@ -26,7 +26,10 @@ def shipped_configs() -> dict[str, Path]:
 
 
 def load_config(path: str | None, overrides: Mapping[str, object]) -> Config:
-    """Load a config file or a shipped one; ``overrides`` are validated fields, ``losses`` names."""
+    """Load a file, a shipped config by name, or the default; a ConfigError names the place.
+
+    ``overrides`` replace the file's fields; ``losses`` has names, which keep the file's parameters.
+    """
     return load(path, overrides)[0]
 
 

@@ -50,7 +50,7 @@ def _custom(case: Case) -> BoundLoss:
     return lambda *shards: function(**dict(zip(names, shards, strict=True)), **settings)
 
 
-def _of_whole(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
+def _gathering(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
     """Bind a formula of whole operands; it gathers those that are split over ranks."""
     settings = {"reduction": case.reduction, **case.params}
     if not case.placement:
@@ -79,7 +79,7 @@ def _of_whole(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
 
 def _reference(case: Case) -> BoundLoss:
     if not case.placement or case.spec.unit != HIDDEN_STATE:
-        return _of_whole(case.spec.reference, case)
+        return _gathering(case.spec.reference, case)
     spec = find_loss(case.spec.function_name.removeprefix("linear_"))
     formula = spec.functional or spec.reference
     known = {parameter.name for parameter in spec.parameters}
@@ -88,12 +88,12 @@ def _reference(case: Case) -> BoundLoss:
         kept = {n: value for n, value in settings.items() if n in known or n == "reduction"}
         return formula(logits, target, **kept)
 
-    return _of_whole(of_logits, case)
+    return _gathering(of_logits, case)
 
 
 def _functional(case: Case) -> BoundLoss:
     assert case.spec.functional is not None
-    return _of_whole(case.spec.functional, case)
+    return _gathering(case.spec.functional, case)
 
 
 def _compile(case: Case) -> BoundLoss:

@@ -48,6 +48,7 @@ class Replay(AnswerOf, frozen=True):
     number: int
     """Its place among the captured calls."""
     contents: Operands | None = None
+    """Copied into the operands first; None leaves them."""
 
     def perform(self, local: LocalSubject) -> Answer:
         graph, call, answer = local.captured[self.number]

@@ -153,6 +153,7 @@ class SecondDerivatives(Request[Gradients], frozen=True):
 
     operands: Operands
     grad_output: Tensor
+    """In the shape of the loss."""
     toward: Operands
     """The factor of each operand's gradient, by name."""
 
@@ -245,7 +246,7 @@ def accept_each(requests: Sequence[Request[Answer]], responses: Sequence[Answer]
 
 
 def toggle(values: Tensor, case: Case) -> None:
-    """Change some predictions in place; a second call restores them exactly."""
+    """Change some predictions' sign or order in place; a second call restores them exactly."""
     if case.spec.unit == MODEL and case.spec.operands[0].domain.is_real:
         # A Model may ignore signs: double or halve.
         integers = values.view(getattr(torch, f"int{8 * values.itemsize}"))

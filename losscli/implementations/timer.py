@@ -261,7 +261,8 @@ def make_timer(device: str, evicts: bool, mode: Mode = DEVICE, **ranks: Any) -> 
     """Return a device's timer, perhaps with cache eviction; ``ranks``: ``agree`` and ``meet``."""
     size = cache_bytes(device)
     if device == "cpu":
-        # Written lines would be written back in the sample; a cache is not exactly an LRU's.
+        # Read, as written lines would be written back in the sample; a quarter larger, as a cache
+        # is not exactly an LRU's.
         return CpuTimer(torch.ones(size * 5 // 4 // 4).sum if evicts else None, **ranks)
     if mode == HOST:
         return HostTimer(wait=lambda: torch.cuda.synchronize(device), **ranks)

@@ -199,7 +199,8 @@ class Losses(torch.autograd.Function):
 def by_formula(rows: Rows, layer: Layer, budget: int | None) -> tuple[Tensor, Tensor | None]:
     """Return losses and log-sum-exps by PyTorch's formula, some rows at a time."""
     classes, item = len(layer.weight), max(layer.hidden.element_size(), 4)
-    # The formula and its backward hold eight tensors of the logits' size at once.
+    # The formula and its backward hold eight tensors of the logits' size at once; they take 256 MiB
+    # without a budget.
     most = max((2**28 if budget is None else budget) // (classes * item * 8), 1)
     found = []
     with torch.autocast(layer.hidden.device.type, enabled=False):

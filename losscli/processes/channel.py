@@ -12,6 +12,7 @@ from typing import Any
 MOST_BYTES = 2**26
 """The longest message; a length is not trusted."""
 STOPPED_SECONDS = 10.0
+"""How long a process may stay stopped while it is waited for."""
 _LENGTH = struct.Struct("=I")
 
 

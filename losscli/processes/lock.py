@@ -173,7 +173,10 @@ def _named(pid: int) -> str:
 
 
 def claim_folder(parent: Path) -> Path:
-    """Create a folder that this process owns: a lock shows it, as process ids differ by host."""
+    """Create a folder that this process owns until it ends, on a disk that hosts share.
+
+    A lock shows that, because process ids mean nothing in another container.
+    """
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_CLAIMED, dir=parent))
         # Until it is locked, another process may consider it abandoned and remove it.

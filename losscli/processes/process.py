@@ -107,7 +107,10 @@ def how_ended(code: int) -> str:
 
 @contextlib.contextmanager
 def to_parent(grace: float = 0.0) -> Iterator[Channel]:
-    """Yield the channel to the parent, with which this process ends: ``grace`` seconds later."""
+    """Yield the channel to the parent; standard input is empty, output goes to standard error.
+
+    If the parent ends, this process is killed, or gets SIGTERM and ``grace`` seconds.
+    """
     end_with_parent(gently=grace > 0)
     if grace:
         threading.Thread(target=_watch, args=(os.getppid(), grace), daemon=True).start()

@@ -50,7 +50,7 @@ class Worker:
     def __init__(
         self, file: Source, device: str, setting: Setting = PLAIN, *, unmarked: bool = False
     ) -> None:
-        """Import the file unless ``unmarked``; NotBuiltError, NotIsolatedError or SandboxError."""
+        """Start it, and import the file unless ``unmarked``; raise a SandboxError if that fails."""
         self.file, self.device = file, device
         allowance = setting.allowance or Allowance()
         most_bytes = allowance.bytes_of(free_bytes("cpu"))
@@ -113,7 +113,7 @@ class Worker:
     def ask(
         self, request: Request[R], case: Case | None = None, generation: int = 0, mends: Mends = ()
     ) -> R:
-        """Return the response; SubjectError, OutOfMemoryError or, if it ended, SandboxError."""
+        """Return the response; SubjectError or OutOfMemoryError, SandboxError from the sandbox."""
         if self.died:
             raise self.died
         number = int.from_bytes(os.urandom(6))
@@ -172,15 +172,16 @@ class Worker:
 
     def _reply(self, seconds: float) -> wire.Reply:
         try:
-            if (data := self.channel.receive(seconds)) is None:
-                raise self._ended()
-            reply: wire.Reply = msgspec.json.decode(data, type=wire.Reply)
+            data = self.channel.receive(seconds)
+            reply = None if data is None else msgspec.json.decode(data, type=wire.Reply)
         except TimeoutError:
             raise self._fatal(Code.HANGS, f"did not respond within {seconds:g} s") from None
         except OSError:
             raise self._ended() from None
         except (ValueError, msgspec.MsgspecError) as error:
             raise self._forged(str(error)) from None
+        if reply is None:
+            raise self._ended()
         if isinstance(reply, wire.Raised):
             reply.text = printable(reply.text)
         return reply

@@ -67,7 +67,7 @@ SPEC = element_loss(
     ),
     parameters=(
         Parameter(
-            *("estimator", 3.0, 1.0, "1, 2 or 3, for k1, k2 or k3", 1.0),
+            *("estimator", 3.0, 1.0, "selects the estimator k1, k2 or k3", 1.0),
             maximum=3.0,
             is_integer=True,
             other=2.0,

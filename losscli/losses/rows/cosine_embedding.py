@@ -89,7 +89,9 @@ SPEC = row_loss(
         Operand("input2", "vectors"),
         Operand("target", "1 or -1", differentiable=False, shape=of_last_rows, domain=SIGNS),
     ),
-    parameters=(Parameter("margin", 0.0, -math.inf, "cosine above which unlike pairs cost", 0.3),),
+    parameters=(
+        Parameter("margin", 0.0, -math.inf, "cosine above which pairs of target -1 cost", 0.3),
+    ),
     reference=in_float32(_rows, 2),
     **OF_VECTORS,
     most_dimensions=2,

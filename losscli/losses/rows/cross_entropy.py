@@ -87,7 +87,8 @@ def _rows(
         return rows._replace(divisor=kept.sum(dtype=wide))
     # Rows are counted first: added up row after row, equal weights would all round alike.
     weight = weight.flatten()
-    rows_of = torch.zeros_like(weight).scatter_add(0, number.flatten(), kept.flatten().to(wide))
+    rows_of = weight.new_zeros(len(weight), dtype=torch.int64)
+    rows_of = rows_of.index_put((number,), kept.long(), accumulate=True)
     return rows._replace(divisor=torch.where(rows_of > 0, rows_of * weight, 0.0).sum())
 
 

@@ -1,4 +1,7 @@
-"""Limits a worker's memory, processes, open files and file sizes; see docs/isolation.md."""
+"""Limits a worker's memory, processes, open files and file sizes; see docs/isolation.md.
+
+A control group (version 2), if one can be made, counts unmapped memory too.
+"""
 
 import os
 import platform
@@ -28,7 +31,7 @@ def set_limits(memory_bytes: int, processes: int, *, data: bool, own_users: bool
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_NOFILE, OPEN_FILES)
     kernel = tuple(map(int, re.findall(r"\d+", platform.release())[:2]))
-    if processes and own_users and kernel >= (5, 14):  # each user namespace counts its own
+    if processes and own_users and kernel >= (5, 14):  # its user namespace counts apart
         _limit(resource.RLIMIT_NPROC, processes)
     if memory_bytes:
         _limit(resource.RLIMIT_FSIZE, memory_bytes)

@@ -29,15 +29,15 @@ REFUSED = (
     Refused("clone3", errno.ENOSYS),  # clone, whose flags a filter cannot see
     Refused("open_by_handle_at name_to_handle_at"),  # open files past their folders
     Refused("bpf perf_event_open userfaultfd"),  # reach far into the kernel
-    Refused("io_uring_setup io_uring_enter io_uring_register", errno.ENOSYS),  # pass this filter
+    Refused("io_uring_setup io_uring_enter io_uring_register", errno.ENOSYS),  # call past a filter
     Refused("init_module finit_module delete_module kexec_load kexec_file_load"),
     Refused("reboot swapon swapoff acct quotactl quotactl_fd syslog"),  # are an administrator's
     Refused("settimeofday clock_settime clock_adjtime adjtimex"),
     Refused("sethostname setdomainname fanotify_init"),  # concern all processes
-    Refused("memfd_create memfd_secret", errno.ENOSYS, on_cuda=False),  # memory that none limits
+    Refused("memfd_create memfd_secret", errno.ENOSYS, on_cuda=False),  # uncounted memory
 )
 SHARED_MEMORY = Refused("shmget semget msgget mq_open")
-"""Also refused if there is no namespace for it."""
+"""Reach memory of other processes; refused if there is no namespace for it."""
 NEW_NAMESPACES = 0x7E020000
 """Flags of clone."""
 
