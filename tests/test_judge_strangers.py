@@ -54,6 +54,9 @@ STRANGERS = (
         *("mse_of_one_size_model", ("RIGHT WITHIN LIMITS",)),
         {"value": "ok", "sizes": "limited: ", "layouts": "limited: "},
     ),
+    Stranger(
+        *("mse_of_one_size_model", ("RIGHT WITHIN LIMITS",), {"value": "ok"}, {"quick": False})
+    ),
     Stranger("triplet_without_eps", RIGHT, {"": "computes triplet_margin, mean"}),
     Stranger(
         *("log_probs_by_logsumexp", ("RIGHT WITHIN LIMITS",)),
@@ -146,7 +149,8 @@ EACH_RUN = {
 def test_a_file_gets_its_verdict_and_its_words(of, every, monkeypatch) -> None:
     if not every:
         monkeypatch.setattr(against_loss, "QUICK_CHECKS", OF_FACETS)
-    job = Job(str(FOLDER / f"{of.file}.py"), device="cpu", quick=True, timed=False, **of.options)
+    options: dict[str, Any] = {"device": "cpu", "quick": True, "timed": False} | of.options
+    job = Job(str(FOLDER / f"{of.file}.py"), **options)
     verdict = judge_job(job)
     assert verdict.word in of.words, verdict.reasons
     told = verdict.facets | {"": "; ".join(verdict.notes)}

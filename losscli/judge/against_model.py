@@ -135,6 +135,7 @@ class AnyModel:
 
     def _of_draws(self, case: ModelCase, names: tuple[str, ...]) -> Iterator[Checks]:
         yield self._checks(case, names)
+        # Of large arguments only usual values are checked.
         for draw in unusual_draws(case) if case.largest <= 2**24 else ():
             other = structs.replace(case, draw=draw)
             if self._is_in_domain(other):

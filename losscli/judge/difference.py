@@ -88,7 +88,7 @@ def _of_branch(problem: Problem, operands: Sequence[Tensor], wrong: Tensor) -> s
             "where the input is above the target": operands[0] > operands[1],
         }
     for order, which in orders.items():
-        part = of_sides & which  # near the end of a branch both may be the same
+        part = of_sides & which  # near the end of a branch both may be the same, so 0.9 are enough
         if not bool((wrong & ~part).any()) and wrong.sum() > 0.9 * part.sum():
             return f"{branch} {order}".strip()
     return ""

@@ -32,6 +32,7 @@ def settle_shapes(on: Judgement) -> None:
     if right == 2:
         return
     before, whole = on.implementation, right
+    # A kernel that is not written for a target of another shape fails so.
     refused = error.code in (Code.RAISED, Code.PROCESS_DIED, Code.DEVICE_ERROR)
     if refused or (error.code == Code.WRONG and _reads_beyond(on, case)):
         end_if_changed(on)

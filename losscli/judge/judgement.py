@@ -183,6 +183,8 @@ def _facet_of(result: VerifyResult, against: Against) -> Facet:
         return "inputs"
     if facet not in ("value", "gradient"):
         return facet
+    if isinstance(against, KnownLoss) and against.one_size not in (None, case.shape):
+        return "sizes"  # some checks have sizes of their own
     if result.code == Code.KNOWN_LIMITATION:
         return "extreme_values"
     if case.dtype in against.others:

@@ -241,7 +241,7 @@ class Judging(Judgement):
             for result in shrinker.follow(run_checks(job), files):
                 self.count(result)
             failures = self.draft.failures
-            most = 1 if self.job.until_first else 8
+            most = 1 if self.job.until_first else 8  # enough to tell what is wrong
             if len(failures) >= most or any(r.code in FATAL for r in failures):
                 raise Ended
             self.check_time()

@@ -27,7 +27,7 @@ def same_bits(one: Tensor | None, other: Tensor | None) -> bool:
 
 
 def mark_of(tensor: Tensor) -> Tensor | int:
-    """Return what detects a change: of a small tensor its bits, compared ten times faster."""
+    """Return a fingerprint that detects a change; of a small tensor its bits, ten times faster."""
     small = tensor.numel() <= 2**16  # a copy takes at most half a MiB
     return bits(tensor.detach()).clone() if small else fingerprint(tensor)
 

@@ -18,7 +18,7 @@ which the sum is rounded; those of a gradient element are ``w * p`` and ``q``. A
 lse)`` inherits its exponent's error, ``abs(x - lse)`` ULP of ``p`` are added, and 2 ``abs(x)`` if a
 temperature or softcap computes ``x``. The other roundings are 4 ULP of the largest term. A single
 lane that adds up the C exponentials would lose ``sqrt(C)`` roundings, at most ``sqrt(16384) =
-128``: 64 ULP. Between the two bounds: WARN. In float64 the oracle's own four roundings and sum pass
+128``: 64 ULP. Between the two bounds: WARN. In float64 the oracle's own roundings and sum pass
 too. 16-bit results are float32 results rounded once: 1 ULP, or float32's bound at the largest term.
 
 **Rows of two sets of logits.** A divergence is a sum of ``w * v``, probabilities times differences
@@ -47,8 +47,8 @@ accumulator, and the oracle rounds too: a sum passes within the bound, for n ter
 other ``u_out + sqrt(n) * u_acc`` if that is more.
 
 **The gradient of a broadcast operand** is a sum of terms of both signs, measured at the sum of
-magnitudes: within 4 ULP PASS, beyond the bound of sums FAIL, between WARN. For a shared operand
-PyTorch adds row after row: ``sqrt(rows)`` more roundings.
+magnitudes: within 4 ULP PASS, beyond the bound of sums FAIL, between WARN, or PASS in float64. For
+a shared operand PyTorch adds row after row: ``sqrt(rows)`` more roundings.
 
 **Fused linear losses.** A logit ``x``, accumulated in float32 and rounded to the hidden states'
 dtype, moves by ``e``: ``u_out * abs(x)`` plus ``sqrt(D) * u_acc`` times the sum of the magnitudes

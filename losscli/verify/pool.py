@@ -1,6 +1,7 @@
 """Runs the jobs of a verification on a CPU in several processes.
 
 Each uses all threads, as for a user; waiting ones sleep, as `losscli verify` sets OMP_WAIT_POLICY.
+A kernel that ends its process fails its check, and a new process takes the remaining jobs.
 """
 
 import copyreg

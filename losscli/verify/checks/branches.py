@@ -208,7 +208,7 @@ def _is_exact(problem: Problem) -> bool:
         loss = elements(problem.case, wide)
     gradients = torch.autograd.grad(loss.sum(), [wide[name] for name in problem.wrt])
     dtype = problem.prediction.dtype
-    # The dtype holds them and three times them; sums of 64 multiples of 2^-12 take 24 bits.
+    # The dtype holds them and three times them; sums of 64 multiples of 2^-12 below 2^6 take 24.
     return all(
         bool(((x.to(dtype).double() == x) & ((x * 2**12).frac() == 0)).all())
         and bool(((x * 3).to(dtype).double() == x * 3).all())
