@@ -171,9 +171,10 @@ class Worker:
         return reply
 
     def _reply(self, seconds: float) -> wire.Reply:
+        reply: wire.Reply | None = None
         try:
-            data = self.channel.receive(seconds)
-            reply = None if data is None else msgspec.json.decode(data, type=wire.Reply)
+            if (data := self.channel.receive(seconds)) is not None:
+                reply = msgspec.json.decode(data, type=wire.Reply)
         except TimeoutError:
             raise self._fatal(Code.HANGS, f"did not respond within {seconds:g} s") from None
         except OSError:
