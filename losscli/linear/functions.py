@@ -106,8 +106,8 @@ def _computed(name: str, compute: Callable[..., Any], given: dict[str, Any]) -> 
 class LinearCrossEntropyLoss(torch.nn.Module):
     """A linear layer and the :func:`linear_cross_entropy` of its logits.
 
-    The arguments are those of torch.nn.LinearCrossEntropyLoss in PyTorch 2.13, then settings of the
-    function. Parameters have the same names.
+    The arguments are those of torch.nn.LinearCrossEntropyLoss in PyTorch 2.13, without
+    ``out_features`` and ``options``, then settings of the function. Parameters have the same names.
     """
 
     weight: Tensor | None
