@@ -101,11 +101,13 @@ def let_threads_sleep(environ: MutableMapping[str, str]) -> None:
 
 def is_broken(device: str) -> bool:
     """Tell whether a crashed kernel made a GPU unusable."""
-    with suppress(RuntimeError):
-        if device != "cpu":
-            torch.cuda.synchronize(device)
+    if device == "cpu":
         return False
-    return True
+    try:
+        torch.cuda.synchronize(device)
+    except RuntimeError:
+        return True
+    return False
 
 
 def core_count() -> int:

@@ -86,11 +86,11 @@ def compute(spec: Spec, suffix: str, arguments: Sequence[Any], *, below_autograd
     """Compute ``NAME`` + ``suffix``; ``below_autograd``: the dispatcher has passed autograd."""
     if not (computed := _COMPUTED.get(suffix)):
         raise BuildError(f"{spec.name}{suffix} has no formula, only kernels")
-    kind = device_of(x for x in arguments if isinstance(x, Tensor))
+    kind = "" if below_autograd else device_of(x for x in arguments if isinstance(x, Tensor))
     if below_autograd and suffix:
         with _autograd_keys():
             found = computed(spec, *map(_plain, arguments))
-    elif below_autograd or kind not in DEVICES or not torch.is_autocast_enabled(kind):
+    elif kind not in DEVICES or not torch.is_autocast_enabled(kind):
         found = computed(spec, *arguments)
     else:
         # As kernels do; see csrc/torch/boxed.h.
