@@ -249,7 +249,7 @@ class Attack(NamedTuple):
     attempt: Callable[[Scene], str | None]
     """Returns what it reached; an empty string, None or an exception means nothing."""
     outcome: str = ""
-    """What tells the outcome, if the attempt cannot: ``victim_ended``, ``received`` or ``left``."""
+    """How to find the outcome if the attempt cannot: ``victim_ended``, ``received`` or ``left``."""
     alone: bool = False
     """Whether the attempt may end its worker."""
     on_cuda: bool = True

@@ -73,7 +73,7 @@ class Rows:
 
     @cached_property
     def ignored(self) -> Tensor | None:
-        """Which rows are ignored, or None if none can be."""
+        """The mask of ignored rows; None if no row can be ignored."""
         return self.target == self.settings.ignore_index if self.may_ignore else None
 
     @cached_property

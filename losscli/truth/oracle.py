@@ -235,7 +235,7 @@ class Oracle:
                 losses = self._elements(moved)
             (own,) = torch.autograd.grad(losses, moved[name], incoming)
             jump = jump.maximum((own - found).abs())
-        return torch.where(near, jump * (1 + 1e-5), 0.0)  # found a little beside the kink
+        return torch.where(near, jump * (1 + 1e-5), 0.0)  # found at a small distance from the kink
 
     def _of_loss(self, block: Block) -> Block:
         """Return the place of a block's losses in the unreduced loss."""

@@ -91,7 +91,7 @@ class Plot:
     """
 
     name: str
-    """What ``losscli report --plot`` takes."""
+    """The name that ``losscli report --plot`` takes."""
     title: str
     kind: Kind
     series: tuple[Series, ...]

@@ -145,7 +145,7 @@ def test_mean_of_ignored_rows_alone_is_nan_and_has_no_gradient():
     assert not any(bool(gradient.any()) for gradient in gradients)
 
 
-def test_a_weight_of_many_rows_has_a_gradient_without_the_drift_of_equal_numbers():
+def test_weight_gradient_of_many_rows_is_accurate_in_float64():
     problem = Problem.of(make_case("weighted_cross_entropy", (16411, 3), dtype="float64"))
     logits, target, weight = problem.operands.values()
     truths = [*problem.oracle.gradient("weight", torch.ones((), dtype=torch.float64))]
@@ -178,7 +178,7 @@ def test_float32_rows_pass_within_four_ulp_and_fail_beyond_what_a_sum_loses():
     assert judge_rows(Errors(ulp=6.0, scale=1.0), torch.float32, 100, 6.0).status == "pass"
 
 
-def test_what_a_sum_loses_is_added_to_a_losss_own_roundings():
+def test_rounding_of_a_row_sum_widens_the_tolerance_of_the_loss():
     statuses = [
         judge_rows(Errors(ulp=ulp, scale=1.0), torch.float32, 100, 6.0, factor=1.5).status
         for ulp in (6.0, 6.1, 11.0, 11.1)

@@ -1,4 +1,4 @@
-"""What a page has of each record: its document, and a run's summary as JSON."""
+"""The parts of a page for each record: its document, and a run's summary as JSON."""
 
 import base64
 import json

@@ -60,7 +60,7 @@ class Perturbation:
     before: float
     values: Tensor
     adds: tuple[tuple[float, float], ...]
-    """What each adds to the loss, and to the scale of its error."""
+    """The amounts that each adds to the loss, and to the scale of its error."""
     base: tuple[float, float]
     """The unchanged loss, and the scale of its error."""
     group: int

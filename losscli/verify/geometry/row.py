@@ -103,7 +103,7 @@ CONTENTS: dict[Content, dict[str, Change]] = {
     VECTORS: {
         "vectors of zeros": torch.zeros_like,
         "rows of one number": lambda rows: _with_one(torch.zeros_like(rows), 0.5),
-        "short vectors": lambda rows: rows * 1e-4,  # squares are small next to those of others
+        "short vectors": lambda rows: rows * 1e-4,  # the squares of other rows are far larger
         "vectors of 1e4": lambda rows: (rows * LARGE).clamp(-3 * LARGE, 3 * LARGE),
         "one number far above the others": lambda rows: _with_one(rows, LARGE),
     },
